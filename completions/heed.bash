@@ -1,0 +1,47 @@
+# Completion for heed in bash.
+
+_heed()
+{
+    local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]} command=${COMP_WORDS[1]}
+    local commands="attend explain forms random bench help"
+    COMPREPLY=()
+
+    if ((COMP_CWORD == 1)); then
+        COMPREPLY=($(compgen -W "$commands --help --version" -- "$word"))
+        return
+    fi
+    case $before in
+    --kv) COMPREPLY=($(compgen -W "f32 f16 bf16 q8 q4" -- "$word")) && return ;;
+    --type | --q-type) COMPREPLY=($(compgen -W "f32 f16 bf16" -- "$word")) && return ;;
+    --isa) COMPREPLY=($(compgen -W "auto portable avx2 avx512 neon" -- "$word")) && return ;;
+    --kernel) COMPREPLY=($(compgen -W "auto flash rows sparse decode" -- "$word")) && return ;;
+    -o | --output) COMPREPLY=($(compgen -f -- "$word")) && return ;;
+    --threads | --layer | --top | --seed | --shape | --spec) return ;;
+    esac
+
+    case $command in
+    attend)
+        COMPREPLY=($(compgen -W "--output --weights --backward --kv --threads --isa --kernel --layer --entropy --key-sums
+            --top --json --help" -- "$word"))
+        [[ $word == -* ]] || COMPREPLY=($(compgen -f -X '!*.safetensors' -- "$word") $(compgen -d -- "$word"))
+        ;;
+    explain)
+        COMPREPLY=($(compgen -W "--shape --q-type --kv --threads --isa --kernel --layer --backward --weights --json
+            --help" -- "$word"))
+        ;;
+    forms)
+        if [[ $word == -* ]]; then
+            COMPREPLY=($(compgen -W "--json --reference --help" -- "$word"))
+        else # stages stand before a colon at the start of a line, forms two spaces in
+            COMPREPLY=($(compgen -W "$(heed forms 2>/dev/null |
+                sed -n 's/^\([a-z]*\):.*/\1/p; s/^  \([a-z0-9_]\{1,\}\) .*/\1/p')" -- "$word"))
+        fi
+        ;;
+    random)
+        COMPREPLY=($(compgen -W "--shape --spec --type --backward --seed --help" -- "$word"))
+        [[ $word == -* ]] || COMPREPLY=($(compgen -f -- "$word"))
+        ;;
+    help) COMPREPLY=($(compgen -W "$commands" -- "$word")) ;;
+    esac
+}
+complete -o filenames -F _heed heed

@@ -1,0 +1,1 @@
+/* The cache forms, one a line. */

@@ -1,0 +1,558 @@
+/* Executing a plan: checks the tensors, lays positions and parameters into scratch, and hands over to the kernels. */
+#include "attend/execute.h"
+#include <math.h>
+#include <string.h>
+
+/* Two passes over the same code: with base NULL it measures, with memory it fills. */
+typedef struct setup {
+    heed_arena arena;
+    heed_run *run;
+    int32_t *query_pos, *key_pos, *query_count, *key_count, *key_end;
+    int32_t *sub_min, *sub_max, *block_min, *block_max;
+} setup;
+
+static bool key_positions_by_batch(const heed_plan *plan)
+{
+    return plan->problem.with & HEED_WITH_POSITIONS;
+}
+
+static setup take_setup(const heed_plan *plan, void *base)
+{
+    setup s = {.arena = {.base = base}};
+    const heed_problem *p = &plan->problem;
+    const size_t B = (size_t)p->batch, N = (size_t)p->queries, M = (size_t)p->keys;
+    const size_t rows = key_positions_by_batch(plan) ? B : 1;
+    const size_t subs = (M + HEED_SUB - 1) / HEED_SUB, blocks = (M + HEED_KEYS - 1) / HEED_KEYS;
+    s.run = heed_arena_take(&s.arena, 1, sizeof *s.run);
+    heed_pipeline *pipeline = heed_arena_take(&s.arena, (size_t)plan->pipelines, sizeof *pipeline);
+    s.query_pos = heed_arena_take(&s.arena, B * N, sizeof(int32_t));
+    s.key_pos = heed_arena_take(&s.arena, rows * M, sizeof(int32_t));
+    s.query_count = heed_arena_take(&s.arena, B, sizeof(int32_t));
+    s.key_count = heed_arena_take(&s.arena, B, sizeof(int32_t));
+    s.key_end = heed_arena_take(&s.arena, B, sizeof(int32_t));
+    s.sub_min = heed_arena_take(&s.arena, rows * subs, sizeof(int32_t));
+    s.sub_max = heed_arena_take(&s.arena, rows * subs, sizeof(int32_t));
+    s.block_min = heed_arena_take(&s.arena, rows * blocks, sizeof(int32_t));
+    s.block_max = heed_arena_take(&s.arena, rows * blocks, sizeof(int32_t));
+    if (base)
+        memcpy(pipeline, plan->pipeline, (size_t)plan->pipelines * sizeof *pipeline);
+    for (int i = 0; i < plan->pipelines; i++)
+        for (int f = 0; f < plan->pipeline[i].forms; f++) {
+            const heed_form_state *form = &plan->pipeline[i].form[f];
+            if (!form->form->derived_floats)
+                continue;
+            float *derived = heed_arena_take(&s.arena, (size_t)form->form->derived_floats(form), sizeof(float));
+            if (base)
+                pipeline[i].form[f].derived = derived;
+        }
+    if (!base)
+        return s;
+    *s.run = (heed_run){.plan = plan,
+                        .pipeline = pipeline,
+                        .query_pos = s.query_pos,
+                        .key_pos = s.key_pos,
+                        .key_pos_stride = rows > 1 ? (int64_t)M : 0,
+                        .query_count = s.query_count,
+                        .key_count = s.key_count,
+                        .sub_min = s.sub_min,
+                        .sub_max = s.sub_max,
+                        .block_min = s.block_min,
+                        .block_max = s.block_max,
+                        .subs = (int64_t)subs,
+                        .blocks = (int64_t)blocks};
+    s.run->inputs.key_end = s.key_end;
+    s.run->inputs.key_count = s.key_count;
+    s.run->inputs.keys = p->keys;
+    return s;
+}
+
+size_t heed_run_tables(const heed_plan *plan)
+{
+    return take_setup(plan, NULL).arena.used;
+}
+
+static heed_status check_shape(const char *name, const heed_tensor *tensor, heed_type type, const int64_t *shape)
+{
+    if (!tensor->data) {
+        for (int d = 0; d < 4; d++)
+            if (shape[d] == 0)
+                return HEED_OK;
+        return heed_fail(HEED_INVALID, "%s is missing", name);
+    }
+    if (tensor->type != type)
+        return heed_fail(HEED_INVALID, "%s is %s, the plan was made for %s", name, heed_type_name(tensor->type),
+                         heed_type_name(type));
+    if (tensor->rank != 4)
+        return heed_fail(HEED_INVALID, "%s has %d dimensions, it needs 4", name, tensor->rank);
+    for (int d = 0; d < 4; d++)
+        if (shape[d] >= 0 && tensor->shape[d] != shape[d])
+            return heed_fail(HEED_INVALID, "%s has %lld entries in dimension %d, the plan was made for %lld", name,
+                             (long long)tensor->shape[d], d, (long long)shape[d]);
+    return HEED_OK;
+}
+
+#define TRY(call)                                                                                                      \
+    do {                                                                                                               \
+        const heed_status status_ = (call);                                                                            \
+        if (status_ != HEED_OK)                                                                                        \
+            return status_;                                                                                            \
+    } while (0)
+
+static heed_status check_inputs(const heed_plan *plan, const heed_tensor *q, const heed_tensor *k,
+                                const heed_tensor *v)
+{
+    const heed_problem *p = &plan->problem;
+    const bool paged = p->with & HEED_WITH_PAGES;
+    const int64_t first = paged ? -1 : p->batch, rows = paged ? p->page : p->keys;
+    TRY(check_shape("q", q, p->q_type, (int64_t[]){p->batch, p->heads, p->queries, p->dim}));
+    TRY(check_shape("k", k, p->k_type, (int64_t[]){first, p->kv_heads, rows, p->dim}));
+    TRY(check_shape("v", v, p->v_type, (int64_t[]){first, p->kv_heads, rows, p->value_dim}));
+    return HEED_OK;
+}
+
+/* An i32 tensor [n] or [batch, n]; entry (b, i). */
+static int32_t entry(const heed_tensor *tensor, int64_t b, int64_t i)
+{
+    const char *at = tensor->data;
+    at += tensor->rank == 2 ? (tensor->shape[0] == 1 ? 0 : b * tensor->stride[0]) + i * tensor->stride[1]
+                            : i * tensor->stride[0];
+    int32_t x;
+    memcpy(&x, at, sizeof x);
+    return x;
+}
+
+static heed_status check_list(const char *name, const heed_tensor *tensor, int64_t batch, int64_t n, bool by_batch)
+{
+    if (tensor->type != HEED_I32)
+        return heed_fail(HEED_INVALID, "%s is %s, it must be i32", name, heed_type_name(tensor->type));
+    const bool flat = tensor->rank == 1 && tensor->shape[0] == n;
+    const bool rows = by_batch && tensor->rank == 2 && tensor->shape[1] == n &&
+                      (tensor->shape[0] == batch || tensor->shape[0] == 1);
+    if (!flat && !rows)
+        return heed_fail(HEED_INVALID, "%s must be [%lld]%s", name, (long long)n,
+                         by_batch ? " or have the batch in front" : "");
+    return HEED_OK;
+}
+
+static heed_status count_what_exists(setup *s, const heed_plan *plan, const heed_extra *extra)
+{
+    const heed_problem *p = &plan->problem;
+    const bool seq = extra->seq.data, own = extra->q_seq.data;
+    if ((seq || own) && !(p->with & HEED_WITH_SEQ))
+        return heed_fail(HEED_INVALID, "seq is given, but the plan was made without HEED_WITH_SEQ");
+    if (own && !seq)
+        return heed_fail(HEED_INVALID, "q_seq needs seq");
+    if (seq)
+        TRY(check_list("seq", &extra->seq, p->batch, p->batch, false));
+    if (own)
+        TRY(check_list("q_seq", &extra->q_seq, p->batch, p->batch, false));
+    for (int64_t b = 0; b < p->batch; b++) {
+        const int64_t keys = seq ? entry(&extra->seq, 0, b) : p->keys;
+        if (keys < 0 || keys > p->keys)
+            return heed_fail(HEED_INVALID, "seq[%lld] is %lld, it must be 0 to %lld", (long long)b, (long long)keys,
+                             (long long)p->keys);
+        int64_t queries = keys - (p->keys - p->queries);
+        if (own) {
+            queries = entry(&extra->q_seq, 0, b);
+            if (queries < 0 || queries > p->queries)
+                return heed_fail(HEED_INVALID, "q_seq[%lld] is %lld, it must be 0 to %lld", (long long)b,
+                                 (long long)queries, (long long)p->queries);
+        }
+        s->key_count[b] = (int32_t)keys;
+        s->query_count[b] = (int32_t)(queries < 0 ? 0 : queries > p->queries ? p->queries : queries);
+    }
+    return HEED_OK;
+}
+
+static heed_status beyond(const char *name, int64_t i, int64_t pos)
+{
+    return heed_fail(HEED_INVALID, "%s[%lld] is %lld, positions must be within +-2^30", name, (long long)i,
+                     (long long)pos);
+}
+
+static heed_status place_queries(setup *s, const heed_plan *plan, const heed_extra *extra)
+{
+    const heed_problem *p = &plan->problem;
+    const heed_tensor *given = &extra->q_pos;
+    if (given->data)
+        TRY(check_list("q_pos", given, p->batch, p->queries, true));
+    for (int64_t b = 0; b < p->batch; b++) {
+        const int64_t shift = extra->q_seq.data ? s->key_count[b] - s->query_count[b] : p->keys - p->queries;
+        for (int64_t i = 0; i < p->queries; i++) {
+            const int64_t pos = given->data ? entry(given, b, i) : i + shift;
+            if (pos > HEED_POSITION_LIMIT || pos < -HEED_POSITION_LIMIT)
+                return beyond("q_pos", i, pos);
+            s->query_pos[b * p->queries + i] = (int32_t)pos;
+        }
+    }
+    return HEED_OK;
+}
+
+static void bounds(const int32_t *pos, int64_t n, int32_t *least, int32_t *most)
+{
+    *least = *most = pos[0];
+    for (int64_t i = 1; i < n; i++) {
+        *least = pos[i] < *least ? pos[i] : *least;
+        *most = pos[i] > *most ? pos[i] : *most;
+    }
+}
+
+static heed_status place_keys(setup *s, const heed_plan *plan, const heed_extra *extra)
+{
+    const heed_problem *p = &plan->problem;
+    const heed_tensor *given = &extra->k_pos;
+    const int64_t M = p->keys, rows = s->run->key_pos_stride ? p->batch : 1;
+    if (given->data)
+        TRY(check_list("k_pos", given, p->batch, M, true));
+    for (int64_t b = 0; b < rows; b++) {
+        for (int64_t j = 0; j < M; j++) {
+            const int64_t pos = given->data ? entry(given, b, j) : j;
+            if (pos > HEED_POSITION_LIMIT || pos < -HEED_POSITION_LIMIT)
+                return beyond("k_pos", j, pos);
+            s->key_pos[b * M + j] = (int32_t)pos;
+        }
+        for (int64_t j = 0; j < M; j += HEED_SUB)
+            bounds(s->key_pos + b * M + j, M - j < HEED_SUB ? M - j : HEED_SUB,
+                   &s->sub_min[b * s->run->subs + j / HEED_SUB], &s->sub_max[b * s->run->subs + j / HEED_SUB]);
+        for (int64_t j = 0; j < M; j += HEED_KEYS)
+            bounds(s->key_pos + b * M + j, M - j < HEED_KEYS ? M - j : HEED_KEYS,
+                   &s->block_min[b * s->run->blocks + j / HEED_KEYS],
+                   &s->block_max[b * s->run->blocks + j / HEED_KEYS]);
+    }
+    for (int64_t b = 0; b < p->batch; b++) {
+        const int32_t *pos = s->key_pos + b * s->run->key_pos_stride;
+        int32_t least, most = -1;
+        if (s->key_count[b] > 0)
+            bounds(pos, s->key_count[b], &least, &most);
+        s->key_end[b] = most + 1;
+    }
+    return HEED_OK;
+}
+
+static heed_status bind_segments(heed_run *run, const heed_extra *extra)
+{
+    const heed_problem *p = &run->plan->problem;
+    if (!(p->with & HEED_WITH_SEGMENTS))
+        return HEED_OK;
+    const heed_tensor *q = &extra->q_segment, *k = &extra->k_segment;
+    if (!q->data || !k->data)
+        return heed_fail(HEED_INVALID, "%s is missing", q->data ? "k_segment" : "q_segment");
+    TRY(check_list("q_segment", q, p->batch, p->queries, true));
+    TRY(check_list("k_segment", k, p->batch, p->keys, true));
+    const heed_tensor *both[] = {q, k};
+    for (int i = 0; i < 2; i++)
+        if (both[i]->stride[both[i]->rank - 1] != sizeof(int32_t))
+            return heed_fail(HEED_INVALID, "%s must be contiguous in its last dimension", i ? "k_segment" : "q_segment");
+    heed_inputs *inputs = &run->inputs;
+    inputs->query_segment = q->data;
+    inputs->key_segment = k->data;
+    inputs->query_segment_stride = q->rank == 2 && q->shape[0] > 1 ? q->stride[0] / (int64_t)sizeof(int32_t) : 0;
+    inputs->key_segment_stride = k->rank == 2 && k->shape[0] > 1 ? k->stride[0] / (int64_t)sizeof(int32_t) : 0;
+    return HEED_OK;
+}
+
+static heed_status bind_mask(heed_run *run, const heed_extra *extra)
+{
+    const heed_problem *p = &run->plan->problem;
+    if (!(p->with & HEED_WITH_MASK))
+        return HEED_OK;
+    const heed_tensor *mask = &extra->mask;
+    if (!mask->data)
+        return heed_fail(HEED_INVALID, "mask is missing");
+    if (mask->type != HEED_U8)
+        return heed_fail(HEED_INVALID, "mask is %s, it must be u8", heed_type_name(mask->type));
+    const int r = mask->rank;
+    const bool pairs = r >= 2 && mask->shape[r - 2] == p->queries && mask->shape[r - 1] == p->keys;
+    const bool batch = r == 3 ? mask->shape[0] == p->batch || mask->shape[0] == 1
+                              : r == 2 || mask->shape[0] == p->batch || mask->shape[0] == 1;
+    const bool heads = r != 4 || mask->shape[1] == p->heads || mask->shape[1] == 1;
+    if (!pairs || !batch || !heads || mask->stride[r - 1] != 1)
+        return heed_fail(HEED_INVALID, "mask must be [%lld, %lld], with the batch in front, or [batch or 1, heads or 1] "
+                                       "in front, its last dimension contiguous",
+                         (long long)p->queries, (long long)p->keys);
+    run->inputs.mask = mask->data;
+    run->inputs.mask_row_stride = mask->stride[r - 2];
+    run->inputs.mask_head_stride = r == 4 && mask->shape[1] > 1 ? mask->stride[1] : 0;
+    run->inputs.mask_batch_stride = r >= 3 && mask->shape[0] > 1 ? mask->stride[0] : 0;
+    return HEED_OK;
+}
+
+static heed_status check_pages(const heed_run *run, const heed_extra *extra)
+{
+    const heed_problem *p = &run->plan->problem;
+    if (!(p->with & HEED_WITH_PAGES))
+        return HEED_OK;
+    const heed_tensor *table = &extra->page_table;
+    const int64_t pages = (p->keys + p->page - 1) / p->page;
+    if (!table->data || table->type != HEED_I32 || table->rank != 2 || table->shape[0] != p->batch ||
+        table->shape[1] < pages)
+        return heed_fail(HEED_INVALID, "page_table must be i32 [%lld, at least %lld]", (long long)p->batch,
+                         (long long)pages);
+    if (run->k.shape[0] != run->v.shape[0])
+        return heed_fail(HEED_INVALID, "k has %lld pages, v has %lld", (long long)run->k.shape[0],
+                         (long long)run->v.shape[0]);
+    for (int64_t b = 0; b < p->batch; b++)
+        for (int64_t i = 0; i * p->page < run->key_count[b]; i++) {
+            const int32_t page = entry(table, b, i);
+            if (page < 0 || page >= run->k.shape[0])
+                return heed_fail(HEED_INVALID, "page_table[%lld, %lld] is %d, there are %lld pages", (long long)b,
+                                 (long long)i, (int)page, (long long)run->k.shape[0]);
+        }
+    return HEED_OK;
+}
+
+/* Points every form at its parameters: given ones, else initial values. */
+static heed_status bind_params(heed_run *run, const heed_extra *extra)
+{
+    const heed_plan *plan = run->plan;
+    for (int s = 0; s < plan->slots; s++) {
+        const heed_plan_slot *slot = &plan->slot[s];
+        const heed_tensor *given = extra->params ? &extra->params[s] : NULL;
+        int64_t shape[4] = {1, 1, 1, 1};
+        const float *values = slot->initial;
+        memcpy(shape, slot->info.shape, (size_t)slot->info.rank * sizeof *shape);
+        if (given && given->data) {
+            if (given->type != HEED_F32)
+                return heed_fail(HEED_INVALID, "%s is %s, it must be f32", slot->info.name,
+                                 heed_type_name(given->type));
+            bool fits = given->rank == slot->info.rank;
+            int64_t step = sizeof(float);
+            for (int d = slot->info.rank - 1; fits && d >= 0; d--) {
+                fits = given->shape[d] == slot->info.shape[d] || (slot->info.free[d] && given->shape[d] == 1);
+                fits = fits && (given->stride[d] == step || given->shape[d] <= 1);
+                step *= given->shape[d];
+                shape[d] = given->shape[d];
+            }
+            if (!fits) {
+                char text[64] = "";
+                for (int d = 0; d < slot->info.rank; d++) {
+                    const size_t used = strlen(text);
+                    snprintf(text + used, sizeof text - used, "%s%lld%s", d ? ", " : "",
+                             (long long)slot->info.shape[d], slot->info.free[d] ? " or 1" : "");
+                }
+                return heed_fail(HEED_INVALID, "%s must be dense f32 [%s]", slot->info.name, text);
+            }
+            values = given->data;
+        } else if (!values && slot->floats > 0) {
+            return heed_fail(HEED_INVALID, "%s is required and was not given", slot->info.name);
+        }
+        for (int i = 0; i < plan->pipelines; i++)
+            for (int f = 0; f < plan->pipeline[i].forms; f++) {
+                heed_form_state *form = &run->pipeline[i].form[f];
+                const bool has = form->form->params && plan->pipeline[i].slot[f][slot->param] == s &&
+                                 form->form == plan->pipeline[slot->pipeline].form[slot->form].form;
+                if (!has)
+                    continue;
+                form->param[slot->param] = values;
+                memcpy(form->shape[slot->param], shape, sizeof shape);
+            }
+    }
+    for (int i = 0; i < plan->pipelines; i++)
+        for (int f = 0; f < plan->pipeline[i].forms; f++) {
+            const heed_form_state *form = &run->pipeline[i].form[f];
+            if (form->form->begin)
+                TRY(form->form->begin(form));
+        }
+    return HEED_OK;
+}
+
+static heed_status check_capture(const heed_plan *plan, const heed_capture *capture)
+{
+    const unsigned with = plan->problem.with;
+    const struct {
+        const void *asked;
+        unsigned flag;
+        const char *name;
+    } each[] = {{capture->entropy, HEED_WITH_ENTROPY, "entropy"},
+                {capture->key_sums, HEED_WITH_KEY_SUMS, "key sums"},
+                {capture->top_weight, HEED_WITH_TOP, "top links"},
+                {capture->top_key, HEED_WITH_TOP, "top links"},
+                {(const void *)(uintptr_t)capture->sink, HEED_WITH_WEIGHTS, "weights"}};
+    for (size_t i = 0; i < sizeof each / sizeof *each; i++)
+        if (each[i].asked && !(with & each[i].flag))
+            return heed_fail(HEED_INVALID, "%s asked for, but the plan was made without them", each[i].name);
+    if (!capture->top_weight != !capture->top_key)
+        return heed_fail(HEED_INVALID, "top_weight and top_key go together");
+    return HEED_OK;
+}
+
+/* Rows and statistics that no kernel will touch: queries that do not exist. */
+static void clear_outputs(const heed_run *run)
+{
+    const heed_problem *p = &run->plan->problem;
+    const heed_capture *capture = &run->extra->capture;
+    for (int64_t b = 0; b < p->batch; b++)
+        for (int64_t h = 0; h < p->heads; h++)
+            for (int64_t i = run->query_count[b]; i < p->queries; i++) {
+                char *row = (char *)run->out.data + b * run->out.stride[0] + h * run->out.stride[1] +
+                            i * run->out.stride[2];
+                for (int64_t e = 0; e < p->value_dim; e++)
+                    memset(row + e * run->out.stride[3], 0, sizeof(float));
+                const int64_t at = (b * p->heads + h) * p->queries + i;
+                if (run->row_state) {
+                    run->row_state[2 * at] = INFINITY;
+                    run->row_state[2 * at + 1] = -INFINITY;
+                }
+                const heed_tensor *lse = &run->extra->lse;
+                if (lse->data)
+                    *(float *)((char *)lse->data + b * lse->stride[0] + h * lse->stride[1] + i * lse->stride[2]) =
+                        -INFINITY;
+            }
+    const size_t rows = (size_t)(p->batch * p->heads * p->queries);
+    if (capture->entropy)
+        memset(capture->entropy, 0, rows * sizeof(float));
+    if (capture->key_sums)
+        memset(capture->key_sums, 0, (size_t)(p->batch * p->heads * p->keys) * sizeof(float));
+    if (capture->top_weight) {
+        memset(capture->top_weight, 0, rows * (size_t)p->top * sizeof(float));
+        memset(capture->top_key, 0xff, rows * (size_t)p->top * sizeof(int32_t));
+    }
+}
+
+static const heed_extra no_extra = {.scratch = NULL};
+
+/* Everything forward and backward have in common. The run lies in scratch. */
+static heed_status start(const heed_plan *plan, const heed_tensor *q, const heed_tensor *k, const heed_tensor *v,
+                         const heed_extra *extra, void *scratch, heed_run **run_out)
+{
+    TRY(check_inputs(plan, q, k, v));
+    if ((extra->q_pos.data || extra->k_pos.data) && !(plan->problem.with & HEED_WITH_POSITIONS))
+        return heed_fail(HEED_INVALID, "positions are given, but the plan was made without HEED_WITH_POSITIONS");
+    TRY(check_capture(plan, &extra->capture));
+    setup s = take_setup(plan, scratch);
+    heed_run *run = s.run;
+    run->q = *q;
+    run->k = *k;
+    run->v = *v;
+    run->extra = extra;
+    run->row_state = extra->row_state;
+    run->default_positions = !extra->q_pos.data && !extra->k_pos.data;
+    TRY(count_what_exists(&s, plan, extra));
+    TRY(place_queries(&s, plan, extra));
+    TRY(place_keys(&s, plan, extra));
+    TRY(bind_segments(run, extra));
+    TRY(bind_mask(run, extra));
+    TRY(check_pages(run, extra));
+    TRY(bind_params(run, extra));
+    run->shared = (char *)scratch + s.arena.used;
+    *run_out = run;
+    return HEED_OK;
+}
+
+static heed_status claim_scratch(const heed_plan *plan, const heed_extra *extra, void **scratch)
+{
+    *scratch = extra->scratch;
+    if (*scratch) {
+        if ((uintptr_t)*scratch % 64 != 0)
+            return heed_fail(HEED_INVALID, "scratch must be aligned to 64 bytes");
+        return HEED_OK;
+    }
+    if (atomic_flag_test_and_set(plan->busy))
+        return heed_fail(HEED_INVALID, "the plan's own scratch is in use by another thread; pass scratch of your own");
+    *scratch = plan->scratch;
+    return HEED_OK;
+}
+
+static void release_scratch(const heed_plan *plan, const heed_extra *extra)
+{
+    if (!extra->scratch)
+        atomic_flag_clear(plan->busy);
+}
+
+static heed_status forward(const heed_plan *plan, const heed_tensor *q, const heed_tensor *k, const heed_tensor *v,
+                           const heed_tensor *out, const heed_extra *extra, void *scratch)
+{
+    const heed_problem *p = &plan->problem;
+    heed_run *run;
+    TRY(start(plan, q, k, v, extra, scratch, &run));
+    TRY(check_shape("out", out, HEED_F32, (int64_t[]){p->batch, p->heads, p->queries, p->value_dim}));
+    const heed_tensor *lse = &extra->lse;
+    if (lse->data && (lse->type != HEED_F32 || lse->rank != 3 || lse->shape[0] != p->batch ||
+                      lse->shape[1] != p->heads || lse->shape[2] != p->queries))
+        return heed_fail(HEED_INVALID, "lse must be f32 [%lld, %lld, %lld]", (long long)p->batch, (long long)p->heads,
+                         (long long)p->queries);
+    run->out = *out;
+    run->threads = run->shared + plan->forward.shared;
+    run->per_thread = plan->forward.per_thread;
+    clear_outputs(run);
+    return plan->kernels->forward(run);
+}
+
+heed_status heed_attend(const heed_plan *plan, const heed_tensor *q, const heed_tensor *k, const heed_tensor *v,
+                        const heed_tensor *out, const heed_extra *extra)
+{
+    if (!plan || !q || !k || !v || !out)
+        return heed_fail(HEED_INVALID, "plan, q, k, v and out must not be NULL");
+    extra = extra ? extra : &no_extra;
+    void *scratch;
+    TRY(claim_scratch(plan, extra, &scratch));
+    const heed_status status = forward(plan, q, k, v, out, extra, scratch);
+    release_scratch(plan, extra);
+    return status;
+}
+
+static heed_status check_gradients(const heed_plan *plan, const heed_gradients *g)
+{
+    const heed_problem *p = &plan->problem;
+    const int64_t q[] = {p->batch, p->heads, p->queries, p->dim}, k[] = {p->batch, p->kv_heads, p->keys, p->dim};
+    const int64_t v[] = {p->batch, p->kv_heads, p->keys, p->value_dim};
+    const int64_t out[] = {p->batch, p->heads, p->queries, p->value_dim};
+    TRY(check_shape("dout", &g->dout, HEED_F32, out));
+    if (g->out.data)
+        TRY(check_shape("out", &g->out, HEED_F32, out));
+    if (g->dq.data)
+        TRY(check_shape("dq", &g->dq, HEED_F32, q));
+    if (g->dk.data)
+        TRY(check_shape("dk", &g->dk, HEED_F32, k));
+    if (g->dv.data)
+        TRY(check_shape("dv", &g->dv, HEED_F32, v));
+    return HEED_OK;
+}
+
+static heed_status check_param_gradients(const heed_run *run, const heed_gradients *g)
+{
+    const heed_plan *plan = run->plan;
+    for (int s = 0; g->dparams && s < plan->slots; s++) {
+        const heed_plan_slot *slot = &plan->slot[s];
+        const heed_tensor *d = &g->dparams[s];
+        if (!d->data)
+            continue;
+        bool fits = d->type == HEED_F32 && d->rank == slot->info.rank;
+        const int64_t *shape = run->pipeline[slot->pipeline].form[slot->form].shape[slot->param];
+        int64_t step = sizeof(float);
+        for (int n = slot->info.rank - 1; fits && n >= 0; n--) {
+            fits = d->shape[n] == shape[n] && (d->stride[n] == step || shape[n] <= 1);
+            step *= shape[n];
+        }
+        if (!fits)
+            return heed_fail(HEED_INVALID, "the gradient of %s must be dense f32 of the parameter's shape",
+                             slot->info.name);
+    }
+    return HEED_OK;
+}
+
+static heed_status backward(const heed_plan *plan, const heed_gradients *g, const heed_extra *extra, void *scratch)
+{
+    heed_run *run;
+    TRY(check_gradients(plan, g));
+    TRY(start(plan, &g->q, &g->k, &g->v, extra, scratch, &run));
+    TRY(check_param_gradients(run, g));
+    run->gradients = g;
+    run->threads = run->shared + plan->backward.shared;
+    run->per_thread = plan->backward.per_thread;
+    return plan->kernels->backward(run);
+}
+
+heed_status heed_attend_backward(const heed_plan *plan, const heed_gradients *gradients)
+{
+    if (!plan || !gradients)
+        return heed_fail(HEED_INVALID, "plan and gradients must not be NULL");
+    if (!(plan->problem.with & HEED_WITH_BACKWARD))
+        return heed_fail(HEED_INVALID, "the plan was made without HEED_WITH_BACKWARD");
+    const heed_extra *extra = gradients->extra ? gradients->extra : &no_extra;
+    void *scratch;
+    TRY(claim_scratch(plan, extra, &scratch));
+    const heed_status status = backward(plan, gradients, extra, scratch);
+    release_scratch(plan, extra);
+    return status;
+}

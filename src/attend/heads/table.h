@@ -1,0 +1,1 @@
+/* The heads forms, one a line. */

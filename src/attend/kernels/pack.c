@@ -1,0 +1,297 @@
+/* Rows of q, k and v as the products want them: floats, prepared by the forms, keys transposed. */
+#include "attend/kernels/convert.h"
+#include "attend/kernels/work.h"
+#include <string.h>
+
+int heed_most_heads(const heed_plan *plan, const heed_pipeline *pipeline)
+{
+    int most = 1;
+    for (int64_t g = 0; g < plan->problem.kv_heads; g++) {
+        const int here = pipeline->group_first[g + 1] - pipeline->group_first[g];
+        most = here > most ? here : most;
+    }
+    return most;
+}
+
+float *heed_aux_of(const heed_pipeline *pipeline, int form, const heed_query_block *block, float *aux, int row)
+{
+    const heed_form_state *state = &pipeline->form[form];
+    return aux + (int64_t)pipeline->aux_at[form] * heed_round_up(block->rows, HEED_STRIP) +
+           (int64_t)row * state->form->aux_floats(state);
+}
+
+int64_t heed_row_stride(const heed_plan *plan, const heed_pipeline *pipeline)
+{
+    const int64_t dim = plan->problem.dim;
+    return heed_round_up(pipeline->row_dim > dim ? pipeline->row_dim : dim, 2 * HEED_WIDTH);
+}
+
+int64_t heed_value_stride(const heed_plan *plan)
+{
+    return heed_round_up(plan->problem.value_dim, HEED_WIDTH);
+}
+
+heed_row_work heed_take_row_work(heed_arena *arena, const heed_plan *plan, int rows)
+{
+    int64_t stride = heed_value_stride(plan);
+    for (int p = 0; p < plan->pipelines; p++) {
+        const int64_t wanted = heed_row_stride(plan, &plan->pipeline[p]);
+        stride = wanted > stride ? wanted : stride;
+    }
+    const int all = rows > HEED_KEYS ? rows : HEED_KEYS;
+    const size_t floats = (size_t)(all + 2 * HEED_WIDTH) * (size_t)stride;
+    heed_row_work work = {.rows = all};
+    work.raw = heed_arena_take(arena, floats, sizeof(float));
+    for (int i = 0; i < 2; i++)
+        work.step[i] = heed_arena_take(arena, floats, sizeof(float));
+    return work;
+}
+
+static const char *row_of(const heed_run *run, const heed_tensor *tensor, bool paged, int64_t batch, int64_t head,
+                          int64_t row)
+{
+    const char *data = tensor->data;
+    if (!paged)
+        return data + batch * tensor->stride[0] + head * tensor->stride[1] + row * tensor->stride[2];
+    const heed_tensor *table = &run->extra->page_table;
+    const int64_t page = run->plan->problem.page;
+    const char *entry = (const char *)table->data + batch * table->stride[0] + row / page * table->stride[1];
+    const int64_t at = *(const int32_t *)entry;
+    return data + at * tensor->stride[0] + head * tensor->stride[1] + row % page * tensor->stride[2];
+}
+
+static void load_row(const heed_tensor *tensor, const char *row, int64_t dim, float *to)
+{
+    const int64_t step = tensor->stride[3];
+    switch (tensor->type) {
+    case HEED_F32:
+        if (step == sizeof(float))
+            memcpy(to, row, (size_t)dim * sizeof(float));
+        else
+            for (int64_t d = 0; d < dim; d++)
+                to[d] = *(const float *)(row + d * step);
+        break;
+    case HEED_BF16:
+        if (step == 2)
+            for (int64_t d = 0; d < dim; d++)
+                to[d] = heed_float_from_bits((uint32_t)((const uint16_t *)row)[d] << 16);
+        else
+            for (int64_t d = 0; d < dim; d++)
+                to[d] = heed_float_from_bits((uint32_t) * (const uint16_t *)(row + d * step) << 16);
+        break;
+    case HEED_F16:
+        if (step == 2)
+            heed_load_f16((const uint16_t *)row, to, dim);
+        else
+            for (int64_t d = 0; d < dim; d++)
+                heed_load_f16((const uint16_t *)(row + d * step), to + d, 1);
+        break;
+    case HEED_Q8:
+        heed_load_q8(row, to, dim);
+        break;
+    case HEED_Q4:
+        heed_load_q4(row, to, dim);
+        break;
+    default:
+        break;
+    }
+}
+
+void heed_load_rows(const heed_run *run, const heed_tensor *tensor, bool paged, int64_t batch, int64_t head,
+                    int64_t first, int count, float *to, int64_t stride)
+{
+    const int64_t dim = tensor->shape[3];
+    for (int r = 0; r < count; r++)
+        load_row(tensor, row_of(run, tensor, paged, batch, head, first + r), dim, to + r * stride);
+}
+
+/* One stage of a transposition by halves: x[i] and x[i + half] exchange every other run of `half` entries. */
+HEED_INLINE void exchange(heed_vec *x, const int half)
+{
+    heed_ivec low, high;
+    for (int lane = 0; lane < HEED_WIDTH; lane++) {
+        const int upper = lane & half;
+        low[lane] = upper ? lane - half + HEED_WIDTH : lane;
+        high[lane] = upper ? lane + HEED_WIDTH : lane + half;
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < HEED_WIDTH; i++) {
+        if (i & half)
+            continue;
+        const heed_vec a = x[i], b = x[i + half];
+        x[i] = heed_vec_shuffle(a, b, low);
+        x[i + half] = heed_vec_shuffle(a, b, high);
+    }
+}
+
+void heed_transpose(const float *from, int64_t from_stride, int rows, int cols, float *to, int64_t to_stride,
+                    int padded_rows)
+{
+    const int whole = cols / HEED_WIDTH * HEED_WIDTH;
+    for (int r0 = 0; r0 < padded_rows; r0 += HEED_WIDTH) {
+        const int here = rows - r0 < HEED_WIDTH ? (rows > r0 ? rows - r0 : 0) : HEED_WIDTH;
+        for (int c0 = 0; c0 < whole; c0 += HEED_WIDTH) {
+            heed_vec x[HEED_WIDTH];
+#pragma GCC unroll 16
+            for (int i = 0; i < HEED_WIDTH; i++)
+                x[i] = i < here ? heed_vec_load(from + (r0 + i) * from_stride + c0) : (heed_vec){0};
+#if HEED_WIDTH == 16
+            exchange(x, 8);
+#endif
+#if HEED_WIDTH >= 8
+            exchange(x, 4);
+#endif
+            exchange(x, 2);
+            exchange(x, 1);
+#pragma GCC unroll 16
+            for (int i = 0; i < HEED_WIDTH; i++)
+                heed_vec_store(to + (c0 + i) * to_stride + r0, x[i]);
+        }
+        for (int c = whole; c < cols; c++)
+            for (int i = 0; i < HEED_WIDTH; i++)
+                to[c * to_stride + r0 + i] = i < here ? from[(r0 + i) * from_stride + c] : 0.0f;
+    }
+}
+
+/* Runs the forms that prepare rows: from work->raw to `out`. */
+static void run_prepares(const heed_pipeline *pipeline, bool keys, heed_rows rows, heed_row_work *work, float *out,
+                         int64_t out_stride, float scale, int dim_out)
+{
+    void (*hook[HEED_MAX_HOOKS])(const heed_form_state *, const heed_rows *);
+    const heed_form_state *state[HEED_MAX_HOOKS];
+    int count = 0;
+    for (int i = 0; i < pipeline->prepares; i++) {
+        const heed_form_state *form = &pipeline->form[pipeline->prepare[i]];
+        hook[count] = keys ? form->form->prepare_key : form->form->prepare_query;
+        state[count] = form;
+        count += hook[count] != NULL;
+    }
+    for (int i = 0; i < count; i++) {
+        const bool last = i == count - 1;
+        rows.out = last ? out : work->step[i % 2];
+        rows.out_stride = last ? out_stride : rows.in_stride;
+        hook[i](state[i], &rows);
+        rows.in = rows.out;
+    }
+    if (count == 0)
+        for (int r = 0; r < rows.count; r++)
+            memcpy(out + r * out_stride, rows.in + r * rows.in_stride, (size_t)dim_out * sizeof(float));
+    if (scale != 1.0f)
+        for (int r = 0; r < rows.count; r++)
+            for (int d = 0; d < dim_out; d++)
+                out[r * out_stride + d] *= scale;
+}
+
+/* Goes on counting beyond the rows that exist, so that padding has valid positions. */
+static void continue_positions(int32_t *pos, int count, int padded)
+{
+    for (int i = count; i < padded; i++)
+        pos[i] = count > 0 ? pos[count - 1] + (i - count + 1) : 0;
+}
+
+void heed_prepare_queries(const heed_run *run, const heed_pipeline *pipeline, heed_query_block *block,
+                          heed_row_work *work)
+{
+    const heed_plan *plan = run->plan;
+    const int64_t stride = heed_row_stride(plan, pipeline);
+    const int padded = (int)heed_round_up(block->rows, HEED_STRIP);
+    const int32_t *pos = run->query_pos + block->batch * plan->problem.queries + block->query0;
+    memcpy(block->pos, pos, (size_t)block->rows * sizeof *pos);
+    continue_positions(block->pos, block->rows, padded);
+    block->contiguous = run->default_positions || heed_runs_by_one(block->pos, padded);
+
+    heed_load_rows(run, &run->q, false, block->batch, block->head, block->query0, block->rows, work->raw, stride);
+    heed_rows rows = {.count = block->rows,
+                      .dim = (int)plan->problem.dim,
+                      .batch = block->batch,
+                      .head = block->head,
+                      .pos = block->pos,
+                      .contiguous = block->contiguous,
+                      .in = work->raw,
+                      .in_stride = stride};
+    if (pipeline->auxes > 0)
+        memset(block->aux, 0, (size_t)padded * (size_t)pipeline->aux_floats * sizeof(float));
+    for (int n = 0; n < pipeline->auxes; n++) {
+        const heed_form_state *form = &pipeline->form[pipeline->aux[n]];
+        rows.out = heed_aux_of(pipeline, pipeline->aux[n], block, block->aux, 0);
+        rows.out_stride = form->form->aux_floats(form);
+        form->form->query_aux(form, &rows);
+    }
+    const float scale = pipeline->pair < 0 ? pipeline->scale : 1.0f;
+    run_prepares(pipeline, false, rows, work, block->prepared, stride, scale, pipeline->row_dim);
+    for (int r = block->rows; r < padded; r++)
+        memset(block->prepared + r * stride, 0, (size_t)stride * sizeof(float));
+}
+
+void heed_pack_keys(const heed_run *run, const heed_pipeline *pipeline, int head, heed_key_block *block,
+                    heed_row_work *work)
+{
+    const heed_plan *plan = run->plan;
+    const bool paged = plan->problem.with & HEED_WITH_PAGES;
+    const int64_t stride = heed_row_stride(plan, pipeline);
+    const int32_t *pos = run->key_pos + block->batch * run->key_pos_stride + block->key0;
+    memcpy(block->pos, pos, (size_t)block->count * sizeof *pos);
+    continue_positions(block->pos, block->count, HEED_KEYS);
+    block->contiguous = run->default_positions || heed_runs_by_one(block->pos, HEED_KEYS);
+
+    const float *rows_in = work->raw;
+    int64_t in_stride = stride;
+    if (run->k.type == HEED_F32 && run->k.stride[3] == sizeof(float) && !paged) {
+        rows_in = (const float *)row_of(run, &run->k, false, block->batch, block->group, block->key0);
+        in_stride = run->k.stride[2] / (int64_t)sizeof(float);
+        if (run->k.stride[2] % (int64_t)sizeof(float) != 0)
+            rows_in = NULL;
+    } else {
+        rows_in = NULL;
+    }
+    if (!rows_in) {
+        heed_load_rows(run, &run->k, paged, block->batch, block->group, block->key0, block->count, work->raw, stride);
+        rows_in = work->raw;
+        in_stride = stride;
+    }
+    if (pipeline->plain_key && !block->natural) {
+        heed_transpose(rows_in, in_stride, block->count, pipeline->row_dim, block->transposed, HEED_KEYS, block->cols);
+        return;
+    }
+    if (rows_in != work->raw)
+        for (int r = 0; r < block->count; r++)
+            memcpy(work->raw + r * stride, rows_in + r * in_stride, (size_t)plan->problem.dim * sizeof(float));
+    heed_rows rows = {.count = block->count,
+                      .dim = (int)plan->problem.dim,
+                      .batch = block->batch,
+                      .head = pipeline->keys_by_head ? head : block->group,
+                      .pos = block->pos,
+                      .contiguous = block->contiguous,
+                      .in = work->raw,
+                      .in_stride = stride};
+    float *natural = block->natural ? block->natural : work->step[1];
+    run_prepares(pipeline, true, rows, work, natural, stride, 1.0f, pipeline->row_dim);
+    if (block->natural)
+        for (int r = block->count; r < HEED_KEYS; r++)
+            memset(natural + r * stride, 0, (size_t)stride * sizeof(float));
+    heed_transpose(natural, stride, block->count, pipeline->row_dim, block->transposed, HEED_KEYS, block->cols);
+}
+
+static bool all_finite(const float *x, int64_t n)
+{
+    float sum = 0.0f; /* 0 times a finite number is 0; times inf or NaN it is NaN */
+#pragma omp simd reduction(+ : sum)
+    for (int64_t i = 0; i < n; i++)
+        sum += x[i] * 0.0f;
+    return sum == 0.0f;
+}
+
+void heed_pack_values(const heed_run *run, heed_key_block *block)
+{
+    const heed_plan *plan = run->plan;
+    const bool paged = plan->problem.with & HEED_WITH_PAGES;
+    const int64_t dim = plan->problem.value_dim, stride = heed_value_stride(plan);
+    heed_load_rows(run, &run->v, paged, block->batch, block->group, block->key0, block->count, block->value, stride);
+    for (int r = 0; r < block->cols; r++) {
+        const int64_t from = r < block->count ? dim : 0;
+        memset(block->value + r * stride + from, 0, (size_t)(stride - from) * sizeof(float));
+    }
+    block->value_finite = all_finite(block->value, (int64_t)block->count * stride);
+    if (block->value_transposed)
+        heed_transpose(block->value, stride, block->count, (int)dim, block->value_transposed, HEED_KEYS, block->cols);
+}

@@ -1,0 +1,184 @@
+/* Scores of one strip of queries against packed keys, forward and backward. */
+#include "attend/kernels/work.h"
+#include <string.h>
+
+#define PANEL(name, vectors, add)                                                                                      \
+    static __attribute__((noinline)) void name(int64_t depth, const float *a, int64_t a_row, int64_t a_depth,          \
+                                               const float *b, int64_t b_row, float *c, int64_t c_row)                 \
+    {                                                                                                                  \
+        heed_panel_of(HEED_STRIP, vectors, depth, a, a_row, a_depth, b, b_row, c, c_row, add);                         \
+    }
+
+PANEL(set_two, 2, false)
+PANEL(set_one, 1, false)
+PANEL(add_two, 2, true)
+PANEL(add_one, 1, true)
+
+void heed_product(int64_t depth, const float *a, int64_t a_row, int64_t a_depth, const float *b, int64_t b_row,
+                  float *c, int64_t c_row, int64_t cols)
+{
+    int64_t x = 0;
+    for (; x + 2 * HEED_WIDTH <= cols; x += 2 * HEED_WIDTH)
+        set_two(depth, a, a_row, a_depth, b + x, b_row, c + x, c_row);
+    for (; x < cols; x += HEED_WIDTH)
+        set_one(depth, a, a_row, a_depth, b + x, b_row, c + x, c_row);
+}
+
+void heed_accumulate(int rows, int64_t depth, const float *a, int64_t a_row, int64_t a_depth, const float *b,
+                     int64_t b_row, float *c, int64_t c_row, int64_t cols)
+{
+    int64_t x = 0;
+    if (rows == HEED_STRIP) {
+        for (; x + 2 * HEED_WIDTH <= cols; x += 2 * HEED_WIDTH)
+            add_two(depth, a, a_row, a_depth, b + x, b_row, c + x, c_row);
+        for (; x < cols; x += HEED_WIDTH)
+            add_one(depth, a, a_row, a_depth, b + x, b_row, c + x, c_row);
+        return;
+    }
+    for (; x < cols; x += HEED_WIDTH)
+        for (int r = 0; r < rows; r++) {
+            heed_vec sum = heed_vec_load(c + r * c_row + x);
+            for (int64_t k = 0; k < depth; k++)
+                sum += a[r * a_row + k * a_depth] * heed_vec_load(b + k * b_row + x);
+            heed_vec_store(c + r * c_row + x, sum);
+        }
+}
+
+void heed_scores(const heed_pipeline *pipeline, heed_tile *tile)
+{
+    if (pipeline->pair < 0) {
+        heed_product(pipeline->row_dim, tile->query, tile->query_stride, 1, tile->key, tile->key_stride, tile->score,
+                     tile->stride, tile->cols);
+        return;
+    }
+    const heed_form_state *form = &pipeline->form[pipeline->pair];
+    form->form->pair(form, tile);
+    if (pipeline->scale != 1.0f)
+        for (int i = 0; i < tile->rows; i++)
+            for (int j = 0; j < tile->cols; j++)
+                tile->score[i * tile->stride + j] *= pipeline->scale;
+}
+
+/* The distances in a tile whose positions run by one: distance of (i, j) stands at [i - j + cols - 1]. */
+static int list_distances(const heed_tile *tile, int32_t *distance)
+{
+    const int32_t corner = tile->query_pos[0] - tile->key_pos[0];
+    const int n = tile->rows + tile->cols - 1;
+    for (int d = 0; d < n; d++)
+        distance[d] = corner + d - (tile->cols - 1);
+    return n;
+}
+
+#define MOST_DISTANCES (HEED_STRIP + HEED_KEYS)
+
+static void add_bias(const heed_form_state *form, heed_tile *tile)
+{
+    int32_t distance[MOST_DISTANCES];
+    float bias[MOST_DISTANCES], reversed[MOST_DISTANCES];
+    if (tile->contiguous) {
+        const int n = list_distances(tile, distance);
+        form->form->bias(form, tile->head, distance, n, bias);
+        for (int d = 0; d < n; d++)
+            reversed[d] = bias[n - 1 - d];
+        for (int i = 0; i < tile->rows; i++) {
+            float *score = tile->score + i * tile->stride;
+            const float *from = reversed + (tile->rows - 1 - i);
+            for (int j = 0; j < tile->cols; j++)
+                score[j] += from[j];
+        }
+        return;
+    }
+    for (int i = 0; i < tile->rows; i++) {
+        float *score = tile->score + i * tile->stride;
+        for (int j = 0; j < tile->cols; j++)
+            distance[j] = tile->query_pos[i] - tile->key_pos[j];
+        form->form->bias(form, tile->head, distance, tile->cols, bias);
+        for (int j = 0; j < tile->cols; j++)
+            score[j] += bias[j];
+    }
+}
+
+static void add_bias_back(const heed_form_state *form, const heed_tile *tile)
+{
+    int32_t distance[MOST_DISTANCES];
+    if (!form->form->bias_backward)
+        return;
+    if (tile->contiguous) {
+        float dreversed[MOST_DISTANCES] = {0}, dbias[MOST_DISTANCES];
+        const int n = list_distances(tile, distance);
+        for (int i = 0; i < tile->rows; i++) {
+            const float *dscore = tile->dscore + i * tile->stride;
+            float *to = dreversed + (tile->rows - 1 - i);
+            for (int j = 0; j < tile->cols; j++)
+                to[j] += dscore[j];
+        }
+        for (int d = 0; d < n; d++)
+            dbias[d] = dreversed[n - 1 - d];
+        form->form->bias_backward(form, tile->head, distance, n, dbias);
+        return;
+    }
+    for (int i = 0; i < tile->rows; i++) {
+        for (int j = 0; j < tile->cols; j++)
+            distance[j] = tile->query_pos[i] - tile->key_pos[j];
+        form->form->bias_backward(form, tile->head, distance, tile->cols, tile->dscore + i * tile->stride);
+    }
+}
+
+/* A tile may be a whole row wide; distance lists are made for at most HEED_KEYS columns at a time. */
+static void by_columns(const heed_form_state *form, const heed_tile *tile,
+                       void (*each)(const heed_form_state *, heed_tile *))
+{
+    for (int i = 0; i < tile->rows; i += HEED_STRIP)
+        for (int j = 0; j < tile->cols; j += HEED_KEYS) {
+            heed_tile part = *tile;
+            part.rows = tile->rows - i < HEED_STRIP ? tile->rows - i : HEED_STRIP;
+            part.cols = tile->cols - j < HEED_KEYS ? tile->cols - j : HEED_KEYS;
+            part.query_pos += i;
+            part.key_pos += j;
+            part.score += i * tile->stride + j;
+            if (part.dscore)
+                part.dscore += i * tile->stride + j;
+            each(form, &part);
+        }
+}
+
+static void back_part(const heed_form_state *form, heed_tile *tile)
+{
+    add_bias_back(form, tile);
+}
+
+void heed_adjust(const heed_pipeline *pipeline, const int *which, int count, heed_tile *tile,
+                 const heed_query_block *query, int row0, float *kept)
+{
+    for (int n = 0; n < count; n++) {
+        const heed_form_state *form = &pipeline->form[which[n]];
+        if (form->form->bias) {
+            by_columns(form, tile, add_bias);
+            continue;
+        }
+        if (kept && form->form->flags & HEED_KEEPS_INPUT)
+            for (int i = 0; i < tile->rows; i++)
+                memcpy(kept + i * tile->stride, tile->score + i * tile->stride, (size_t)tile->cols * sizeof(float));
+        if (form->form->query_aux)
+            tile->aux = heed_aux_of(pipeline, which[n], query, query->aux, row0);
+        form->form->adjust(form, tile);
+    }
+}
+
+void heed_adjust_back(const heed_pipeline *pipeline, const int *which, int count, heed_tile *tile,
+                      const heed_query_block *query, int row0, const float *kept)
+{
+    for (int n = count - 1; n >= 0; n--) {
+        const heed_form_state *form = &pipeline->form[which[n]];
+        if (form->form->bias) {
+            by_columns(form, tile, back_part);
+        } else if (form->form->adjust_backward) {
+            tile->before = kept;
+            if (form->form->query_aux) {
+                tile->aux = heed_aux_of(pipeline, which[n], query, query->aux, row0);
+                tile->daux = heed_aux_of(pipeline, which[n], query, query->daux, row0);
+            }
+            form->form->adjust_backward(form, tile);
+        }
+    }
+}

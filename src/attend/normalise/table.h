@@ -1,0 +1,1 @@
+/* The normalise forms, one a line. */

@@ -1,0 +1,126 @@
+/* A plan from the inside: what planner and kernels share. */
+#ifndef HEED_ATTEND_PLAN_H
+#define HEED_ATTEND_PLAN_H
+
+#include <heed/attend.h>
+#include <stdatomic.h>
+
+#define HEED_MAX_FORMS 24  /* forms in one pipeline */
+#define HEED_MAX_WHERE 64  /* nodes in a `where` expression */
+#define HEED_MAX_HOOKS 8   /* forms with the same hook in one pipeline */
+#define HEED_POSITION_LIMIT (1 << 30)
+#define HEED_KEYS 128 /* keys packed at a time */
+#define HEED_SUB 32   /* keys whose visibility is decided at a time inside a partly open block */
+
+/* A node of the `where` expression, children before parents. */
+typedef struct heed_where_node {
+    enum { HEED_WHERE_LEAF, HEED_WHERE_NOT, HEED_WHERE_AND, HEED_WHERE_OR } kind;
+    int form;        /* leaf: index into pipeline->form */
+    int left, right; /* indices of nodes */
+} heed_where_node;
+
+/* The forms that some of the heads run through, in the order in which kernels use them. */
+typedef struct heed_pipeline {
+    heed_form_state form[HEED_MAX_FORMS];
+    int forms;
+
+    /* indices into `form`; -1 where there is none */
+    int score, pair, normalise, heads, read;
+    int prepare[HEED_MAX_HOOKS], prepares; /* forms that prepare rows, in order: position, then score */
+    int adjust[HEED_MAX_HOOKS], adjusts;   /* position forms with bias or adjust; those that read raw scores first */
+    int select[HEED_MAX_HOOKS], selects;
+    int modify[HEED_MAX_HOOKS], modifies; /* changes of logits inside normalise (soft cap) */
+    heed_where_node where[HEED_MAX_WHERE];
+    int wheres;     /* 0: all pairs are open */
+    int aux[HEED_MAX_HOOKS], auxes; /* forms with query_aux */
+    int aux_at[HEED_MAX_FORMS];     /* floats a row before this form's, over the same rows */
+    int aux_floats;                 /* a query row, all forms together */
+
+    float scale;       /* factor on the product (or on the pair hook's sum) */
+    int row_dim;       /* entries of a prepared row */
+    bool plain_query;  /* preparing queries is no more than scaling */
+    bool plain_key;    /* keys are used as they are */
+    bool keys_by_head; /* keys are prepared anew for each query head */
+    bool whole_rows;   /* runs through the rows kernel */
+    bool causal;       /* see heed_sizes.causal */
+    heed_kernel kernel;
+    const char *why;   /* the reason for that kernel */
+
+    short slot[HEED_MAX_FORMS][HEED_MAX_PARAMS]; /* index of each parameter among the plan's */
+    int query_block; /* queries of one head in a piece of work */
+    int segments;    /* forward: pieces of query blocks whose key sums are kept apart; 0: every query block by itself */
+    bool fast_products; /* 16-bit products of q k and w v */
+    int *head; /* [heads_here] query heads, rising */
+    int heads_here;
+    int *group_first; /* [kv_heads + 1] where each kv head's query heads begin in `head` */
+} heed_pipeline;
+
+/* One learnable tensor of the plan. */
+typedef struct heed_plan_slot {
+    heed_plan_param_info info;
+    int pipeline, form, param; /* its first use */
+    float *initial;            /* dense; NULL when required */
+    int64_t floats;
+    int64_t at; /* floats before it in a list of all parameters */
+} heed_plan_slot;
+
+/* Where things lie in the scratch; offsets in bytes. */
+typedef struct heed_layout {
+    size_t shared;     /* bytes shared by all threads */
+    size_t per_thread; /* bytes a thread */
+    size_t total;
+} heed_layout;
+
+struct heed_plan {
+    heed_problem problem;
+    char *spec; /* canonical */
+    heed_pipeline *pipeline;
+    int pipelines;
+    heed_plan_slot *slot;
+    int slots;
+    int64_t slot_floats; /* of all parameters together */
+    heed_isa isa;
+    const struct heed_kernel_table *kernels;
+    heed_layout forward, backward;
+    size_t tables; /* bytes of scratch before what the layouts say */
+
+    void *scratch; /* the plan's own */
+    atomic_flag *busy;
+};
+
+/* An execution: the plan, its tensors, and pipelines with parameters bound. Lives in scratch. */
+typedef struct heed_run {
+    const heed_plan *plan;
+    heed_pipeline *pipeline; /* copies with parameters bound */
+    heed_tensor q, k, v, out;
+    heed_inputs inputs;
+    const heed_extra *extra;
+    const heed_gradients *gradients; /* NULL forward */
+    const int32_t *query_pos;        /* [batch][N] */
+    const int32_t *key_pos;          /* [batch or 1][M] */
+    int64_t key_pos_stride;          /* 0 when shared by the batch; the tables below follow it */
+    bool default_positions;          /* contiguous without looking */
+    const int32_t *sub_min, *sub_max;     /* [batch or 1][subs] positions of runs of HEED_SUB keys */
+    const int32_t *block_min, *block_max; /* [batch or 1][blocks] and of HEED_KEYS keys */
+    int64_t subs, blocks;
+    const int32_t *query_count, *key_count; /* [batch] those that exist */
+    float *row_state;                /* [batch, H, N, 2]: norm and lse; NULL when not kept */
+    char *shared, *threads; /* scratch after the run's own tables */
+    size_t per_thread;
+} heed_run;
+
+/* The kernels in the build for one instruction set. */
+typedef struct heed_kernel_table {
+    int rows, width; /* rows of a strip; floats in a vector */
+    const heed_form *const *const *forms;
+    /* Picks block sizes and fills the layouts of a plan whose kernel has been chosen. */
+    void (*layout)(heed_plan *plan);
+    heed_status (*forward)(const heed_run *run);
+    heed_status (*backward)(const heed_run *run);
+    /* Pairs of one head and batch entry that are open under `where`, at default positions; -1 without memory. */
+    double (*open_pairs)(const heed_plan *plan, const heed_pipeline *pipeline);
+    /* The best kernel class for a pipeline, with the reason; or whether the one asked for can run it. */
+    heed_status (*choose)(const heed_plan *plan, heed_pipeline *pipeline);
+} heed_kernel_table;
+
+#endif

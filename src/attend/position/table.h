@@ -1,0 +1,10 @@
+/* The position forms, one a line. */
+HEED_ENTRY(position_rope)
+HEED_ENTRY(position_alibi)
+HEED_ENTRY(position_t5)
+HEED_ENTRY(position_shaw)
+HEED_ENTRY(position_kerple)
+HEED_ENTRY(position_fire)
+HEED_ENTRY(position_xpos)
+HEED_ENTRY(position_cope)
+HEED_ENTRY(position_sandwich)

@@ -1,0 +1,1 @@
+/* The read forms, one a line. */

@@ -1,0 +1,87 @@
+/* Mixture of block attention: the blocks of keys whose mean is nearest to the query.
+ *
+ *     g_b = q · mean of the keys of block b
+ *
+ * The row's current block, which holds its last open key, is always chosen, and with it the blocks of largest
+ * g, k in total, of equal ones the lower. Blocks without an open key are no candidates. Keys and queries are
+ * those that are multiplied: after rope, say.
+ *
+ * The mean is of all keys of a block, also of those that the row does not see; under `causal` only the
+ * current block has such keys. Lu et al.: MoBA, 2025.
+ */
+#include "attend/select/block.h"
+
+static int64_t block_of(const heed_form_state *form)
+{
+    return heed_arg_int(form, 0);
+}
+
+/* [blocks][dim]: sums of the keys. A block before the current one is full, so that of two such blocks the one
+ * with the larger sum along the query has the larger mean. */
+static int64_t summary_floats(const heed_form_state *form, int dim)
+{
+    return (form->sizes.keys + block_of(form) - 1) / block_of(form) * dim;
+}
+
+static void summarise(const heed_form_state *form, const heed_rows *keys, int64_t key0, float *summary)
+{
+    const int64_t block = block_of(form);
+    for (int i = 0; i < keys->count; i++) {
+        const float *restrict key = keys->in + i * keys->in_stride;
+        float *restrict sum = summary + (key0 + i) / block * keys->dim;
+        const bool first = (key0 + i) % block == 0;
+        for (int c = 0; c < keys->dim; c++)
+            sum[c] = first ? key[c] : sum[c] + key[c];
+    }
+}
+
+/* g of a full block, times its size */
+static float gate(const float *restrict query, const float *restrict sum, int dim)
+{
+    float product = 0;
+#pragma omp simd reduction(+ : product)
+    for (int c = 0; c < dim; c++)
+        product += query[c] * sum[c];
+    return product;
+}
+
+static void choose(const heed_form_state *form, heed_row *row)
+{
+    const int64_t block = block_of(form), current = heed_block_current(row, block);
+    if (current < 0)
+        return;
+    for (int64_t b = 0; b <= current; b++)
+        row->work[b] = heed_block_is_open(row, b, block)
+                           ? heed_block_value(gate(row->query_row, row->summary + b * row->dim, row->dim))
+                           : -INFINITY;
+    heed_keep_blocks(row, block, current, heed_arg_int(form, 1) - 1);
+}
+
+static const heed_arg args[] = {
+    {.name = "block",
+     .kind = HEED_ARG_INT,
+     .value = 512,
+     .least = 1,
+     .most = INFINITY,
+     .summary = "keys in a block"},
+    {.name = "k",
+     .kind = HEED_ARG_INT,
+     .value = 3,
+     .least = 1,
+     .most = INFINITY,
+     .summary = "blocks kept a row, the current one counted"},
+    {0},
+};
+
+const heed_form HEED_FORM(select_moba) = {
+    .name = "moba",
+    .stage = HEED_SELECT,
+    .summary = "the current block of keys, and those whose mean is nearest to the query",
+    .formula = "k blocks of largest q · mean(keys of the block), the current one always",
+    .source = "Lu et al.: MoBA, 2025",
+    .row = "001.126",
+    .args = args,
+    .summary_floats = summary_floats,
+    .summarise = summarise,
+    .choose = choose,
+};

@@ -1,0 +1,66 @@
+/* heed: the program. Finds the command and runs it. */
+#include "attend/spec_reader.h"
+#include "cli/cli.h"
+
+#include <signal.h>
+#include <string.h>
+
+#ifdef HEED_BENCH
+int heed_command_bench(int argc, char **argv);
+
+static const cli_command bench = {
+    .name = "bench",
+    .arguments = "...",
+    .summary = "how fast forms run here, as shares of what the machine can do",
+    .run = heed_command_bench, /* prints its own help */
+};
+#endif
+
+const cli_command *const cli_commands[] = {
+    &cli_attend, &cli_explain, &cli_forms, &cli_random,
+#ifdef HEED_BENCH
+    &bench,
+#endif
+    &cli_help,   NULL,
+};
+
+static const char *command_word(int i)
+{
+    return cli_commands[i] ? cli_commands[i]->name : NULL;
+}
+
+const cli_command *cli_find_command(const char *name)
+{
+    for (const cli_command *const *command = cli_commands; *command; command++)
+        if (!strcmp(name, (*command)->name))
+            return *command;
+    cli_fail(NULL, "unknown command '%s'%s", heed_quoted(name, (int)strnlen(name, 100)).text,
+             cli_nearest(name, command_word).text);
+    return NULL;
+}
+
+/* What was printed must have arrived: a full disk behind `>` is an error too. */
+static int finish(int status)
+{
+    if ((fflush(stdout) || ferror(stdout)) && status == CLI_OK)
+        return cli_fail(NULL, "the output could not be written");
+    return status;
+}
+
+int main(int argc, char **argv)
+{
+    signal(SIGXFSZ, SIG_IGN); /* a file that grows too large is an error to report, not an end */
+    if (argc < 2) {
+        char *words[] = {"help", NULL};
+        return finish(cli_help.run(1, words));
+    }
+    if (!strcmp(argv[1], "--version") || !strcmp(argv[1], "-V")) {
+        printf("heed %s\n", heed_version());
+        return finish(CLI_OK);
+    }
+    if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h")) {
+        argv[1] = "help";
+    }
+    const cli_command *command = cli_find_command(argv[1]);
+    return command ? finish(command->run(argc - 1, argv + 1)) : CLI_ERROR;
+}

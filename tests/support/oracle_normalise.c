@@ -1,0 +1,256 @@
+/* select and normalise: from the scores of one row to its weights. */
+#include "support/oracle_parts.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct ranked {
+    int64_t key;
+    double score;
+} ranked;
+
+static int by_score(const void *left, const void *right)
+{
+    const ranked *a = left, *b = right;
+    if (a->score != b->score)
+        return a->score < b->score ? 1 : -1;
+    return (a->key > b->key) - (a->key < b->key);
+}
+
+/* Scores that are exactly equal are so in every arithmetic, so that they are no danger to a choice. */
+static double gap(double a, double b)
+{
+    return a == b ? INFINITY : fabs(a - b);
+}
+
+/* How many of the ranked keys stay. */
+static int64_t kept(const oracle_form *f, const ranked *list, int64_t n, double *margin)
+{
+    double sum = 0;
+    for (int64_t r = 0; r < n; r++)
+        sum += exp(list[r].score - list[0].score);
+    int64_t keep = 0;
+    if (strcmp(f->name, "top_k") == 0) {
+        keep = (int64_t)oracle_number(f, 0, "k", 0);
+        keep = keep < n ? keep : n;
+    } else if (strcmp(f->name, "top_p") == 0) {
+        const double p = oracle_number(f, 0, "p", 1);
+        if (p == 1)
+            return n;
+        double mass = 0;
+        while (keep < n && (keep == 0 || mass < p)) {
+            *margin = fmin(*margin, fabs(mass - p));
+            mass += exp(list[keep++].score - list[0].score) / sum;
+        }
+        *margin = fmin(*margin, fabs(mass - p));
+    } else if (strcmp(f->name, "threshold") == 0) {
+        const double t = oracle_number(f, 0, "t", 0);
+        for (int64_t r = 0; r < n; r++) {
+            const double share = exp(list[r].score - list[0].score);
+            *margin = fmin(*margin, gap(share, t));
+            keep += share >= t;
+        }
+        return keep;
+    } else {
+        fprintf(stderr, "the oracle knows no select=%s\n", f->name);
+        abort();
+    }
+    if (keep < n)
+        *margin = fmin(*margin, gap(list[keep - 1].score, list[keep].score));
+    return keep;
+}
+
+/* What quest and moba think of a block of keys [first, end): a bound on the products, or the product with the mean. */
+static double block_value(const oracle_row *row, int64_t h, int64_t first, int64_t end, bool quest)
+{
+    const oracle_side *query = &row->query[h], *key = &row->key[h * row->o->problem.keys];
+    const double *q = query->seen.x ? query->seen.x : row->t->value + query->seen.first;
+    double value = 0;
+    for (int64_t d = 0; d < row->o->problem.dim; d++) {
+        double least = INFINITY, most = -INFINITY, sum = 0;
+        for (int64_t j = first; j < end; j++) {
+            const double x = key[j].seen.x[d * key[j].seen.stride];
+            least = fmin(least, x), most = fmax(most, x), sum += x;
+        }
+        value += quest ? fmax(q[d] * least, q[d] * most) : q[d] * sum / (double)(end - first);
+    }
+    return value;
+}
+
+/* Keeps the block of the last open key and the best others, of equal ones the lower. */
+static void select_blocks(oracle_row *row, int64_t h, const oracle_form *f, double *margin)
+{
+    const bool quest = strcmp(f->name, "quest") == 0;
+    const int64_t size = (int64_t)oracle_number(f, 0, quest ? "page" : "block", quest ? 16 : 512);
+    const int64_t blocks = quest ? ((int64_t)oracle_number(f, 1, "budget", 0) + size - 1) / size
+                                 : (int64_t)oracle_number(f, 1, "k", 3);
+    bool *open = row->open + h * row->o->problem.keys;
+    ranked *list = malloc((size_t)(row->key_count / size + 1) * sizeof *list);
+    int64_t n = 0;
+    for (int64_t first = 0; first < row->key_count; first += size) {
+        const int64_t end = first + size < row->key_count ? first + size : row->key_count;
+        bool any = false;
+        for (int64_t j = first; j < end; j++)
+            any |= open[j];
+        if (any)
+            list[n++] = (ranked){first, block_value(row, h, first, end, quest)};
+    }
+    if (n > 0) {
+        n--; /* the current block stays */
+        qsort(list, (size_t)n, sizeof *list, by_score);
+        const int64_t others = blocks - 1;
+        if (others > 0 && others < n)
+            *margin = fmin(*margin, gap(list[others - 1].score, list[others].score));
+        for (int64_t r = others; r < n; r++)
+            for (int64_t j = list[r].key; j < list[r].key + size && j < row->key_count; j++)
+                open[j] = false;
+    }
+    free(list);
+}
+
+double oracle_select(oracle_row *row, int64_t h)
+{
+    const oracle_form *chain[8];
+    const int forms = oracle_list(row->o->spec->root[SELECT], chain, 8);
+    const int64_t keys = row->o->problem.keys;
+    ranked *list = malloc((size_t)(keys + 1) * sizeof *list);
+    double margin = INFINITY;
+    for (int f = 0; f < forms; f++) {
+        if (strcmp(chain[f]->name, "quest") == 0 || strcmp(chain[f]->name, "moba") == 0) {
+            select_blocks(row, h, chain[f], &margin);
+            continue;
+        }
+        int64_t n = 0;
+        for (int64_t j = 0; j < keys; j++)
+            if (row->open[h * keys + j])
+                list[n++] = (ranked){j, tape_value(row->t, row->score[h * keys + j])};
+        if (strcmp(chain[f]->name, "none") == 0 || n == 0)
+            continue;
+        qsort(list, (size_t)n, sizeof *list, by_score);
+        for (int64_t r = kept(chain[f], list, n, &margin); r < n; r++)
+            row->open[h * keys + list[r].key] = false;
+    }
+    free(list);
+    return margin;
+}
+
+/* The threshold tau of the entmax projection of z: sum (z - tau)_+^power = 1. */
+static double projection_threshold(const double *z, int64_t n, double power)
+{
+    double high = -INFINITY;
+    for (int64_t j = 0; j < n; j++)
+        high = fmax(high, z[j]);
+    double low = high - 1;
+    for (int step = 0; step < 200; step++) {
+        const double middle = low + (high - low) / 2;
+        double sum = 0;
+        for (int64_t j = 0; j < n; j++)
+            sum += z[j] > middle ? pow(z[j] - middle, power) : 0;
+        if (sum >= 1)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* w_j = ((alpha - 1) s_j - tau)_+^(1/(alpha-1)); tau is an implicit function of the scores:
+ * d tau = (alpha - 1) sum g_j ds_j / sum g_j,   g_j = w_j^(2-alpha) on the support. */
+static void entmax(tape *t, const var *s, int64_t n, double alpha, var *w)
+{
+    const double power = 1 / (alpha - 1);
+    double *z = malloc((size_t)n * sizeof *z), *g = malloc((size_t)n * sizeof *g), sum = 0;
+    for (int64_t j = 0; j < n; j++)
+        z[j] = (alpha - 1) * tape_value(t, s[j]);
+    const double threshold = projection_threshold(z, n, power);
+    for (int64_t j = 0; j < n; j++) {
+        g[j] = z[j] > threshold ? pow(z[j] - threshold, power - 1) : 0;
+        sum += g[j];
+    }
+    var tau = tape_constant(t, threshold);
+    for (int64_t j = 0; j < n; j++)
+        tau = tape_function(t, threshold, tau, 1, s[j], (alpha - 1) * g[j] / sum);
+    for (int64_t j = 0; j < n; j++)
+        w[j] = tape_power(t, tape_relu(t, tape_linear(t, s[j], alpha - 1, tau, -1)), power);
+    free(z);
+    free(g);
+}
+
+/* exp(s) / (sum exp(s) + extra), extra = exp(outside) where there is one; outside -1: none. */
+static void softmax(tape *t, const var *s, int64_t n, double largest, var outside, var *w)
+{
+    if (outside >= 0)
+        largest = fmax(largest, tape_value(t, outside));
+    var sum = outside >= 0 ? tape_exp(t, tape_shift(t, outside, -largest)) : tape_constant(t, 0);
+    for (int64_t j = 0; j < n; j++) {
+        w[j] = tape_exp(t, tape_shift(t, s[j], -largest));
+        sum = tape_linear(t, sum, 1, w[j], 1);
+    }
+    for (int64_t j = 0; j < n; j++)
+        w[j] = tape_divide(t, w[j], sum);
+}
+
+double oracle_normalise(oracle_row *row, int64_t h)
+{
+    static const oracle_form plain = {.name = "softmax"};
+    const oracle_form *chain[4] = {&plain};
+    int forms = oracle_list(row->o->spec->root[NORMALISE], chain, 4);
+    const oracle_form *cap = strcmp(chain[0]->name, "softcap") == 0 ? chain[0] : NULL;
+    const oracle_form *f = cap ? (forms > 1 ? chain[1] : &plain) : chain[0];
+    tape *t = row->t;
+    const int64_t keys = row->o->problem.keys;
+    var *s = malloc((size_t)(keys + 1) * sizeof *s), *w = malloc((size_t)(keys + 1) * sizeof *w);
+    const double temperature = strcmp(f->name, "softmax") == 0 ? oracle_number(f, 0, "temperature", 1) : 1;
+    int64_t n = 0;
+    double largest = -INFINITY, sum = 0;
+    for (int64_t j = 0; j < keys; j++) {
+        if (!row->open[h * keys + j])
+            continue;
+        var x = row->score[h * keys + j];
+        if (cap) {
+            const double c = oracle_number(cap, 0, "c", 1);
+            x = tape_scale(t, tape_tanh(t, tape_scale(t, x, 1 / c)), c);
+        }
+        s[n] = tape_scale(t, x, 1 / temperature);
+        largest = fmax(largest, tape_value(t, s[n++]));
+    }
+    if (n == 0) {
+        free(s);
+        free(w);
+        return -INFINITY;
+    }
+    for (int64_t j = 0; j < n; j++)
+        sum += exp(tape_value(t, s[j]) - largest);
+    if (strcmp(f->name, "softmax") == 0) {
+        softmax(t, s, n, largest, -1, w);
+    } else if (strcmp(f->name, "softmax1") == 0) {
+        softmax(t, s, n, largest, tape_constant(t, 0), w);
+    } else if (strcmp(f->name, "sink") == 0) {
+        softmax(t, s, n, largest, tape_leaf(t, oracle_param_at(row->o, "normalise.sink.sink", h, 1), 0), w);
+    } else if (strcmp(f->name, "sigmoid") == 0) {
+        const double bias = oracle_number(f, 0, "bias", -log((double)row->key_count));
+        for (int64_t j = 0; j < n; j++)
+            w[j] = tape_sigmoid(t, tape_shift(t, s[j], bias));
+    } else if (strcmp(f->name, "relu") == 0) {
+        const double power = oracle_number(f, 0, "power", 1);
+        for (int64_t j = 0; j < n; j++)
+            w[j] = tape_scale(t, tape_power(t, tape_relu(t, s[j]), power), 1 / (double)n);
+    } else if (strcmp(f->name, "sparsemax") == 0 || strcmp(f->name, "entmax") == 0) {
+        const double alpha = f->name[0] == 's' ? 2 : oracle_number(f, 0, "alpha", 1.5);
+        if (alpha == 1)
+            softmax(t, s, n, largest, -1, w);
+        else
+            entmax(t, s, n, alpha, w);
+    } else {
+        fprintf(stderr, "the oracle knows no normalise=%s\n", f->name);
+        abort();
+    }
+    for (int64_t j = 0, m = 0; j < keys; j++)
+        if (row->open[h * keys + j])
+            row->weight[h * keys + j] = w[m++];
+    free(s);
+    free(w);
+    return largest + log(sum);
+}

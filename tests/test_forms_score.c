@@ -1,0 +1,45 @@
+/* Every score against the oracle. */
+#include "support/attend.h"
+
+#define COUNT(list) (sizeof(list) / sizeof *(list))
+
+static void products_equal_the_oracle(void **state)
+{
+    (void)state;
+    static const char *const specs[] = {
+        "", "score=dot", "score=dot(0.3)", "score=dot(scale=1); where=causal", "score=cosine",
+        "score=cosine(scale=3, eps=2)", /* shorter vectors than eps are met at small D */
+        "score=gaussian", "score=gaussian(sigma=2); where=causal", "score=laplace", "score=laplace(sigma=3)",
+    };
+    for (size_t i = 0; i < COUNT(specs); i++)
+        attend_sweep(&(attend_case){.spec = specs[i], .seed = 10 * i + 1, .way.weights = true}, 0);
+}
+
+static void learnt_scores_equal_the_oracle(void **state)
+{
+    (void)state;
+    static const char *const specs[] = {
+        "score=bilinear", "score=bilinear(scale=0.2); where=causal",
+        "score=additive(dim=5)", "score=additive", "score=mlp(dim=7); where=causal", "score=mlp",
+    };
+    for (size_t i = 0; i < COUNT(specs); i++)
+        attend_sweep(&(attend_case){.spec = specs[i], .seed = 10 * i + 2, .way.weights = true}, 600000);
+}
+
+static void learnt_scores_start_from_their_initial_values(void **state)
+{
+    (void)state;
+    static const char *const specs[] = {"score=bilinear", "score=additive", "score=additive(dim=3)", "score=mlp(dim=12)"};
+    for (size_t i = 0; i < COUNT(specs); i++)
+        attend_check(&(attend_case){.spec = specs[i], .heads = 2, .queries = 9, .keys = 17, .initial = true, .seed = i});
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(products_equal_the_oracle),
+        cmocka_unit_test(learnt_scores_equal_the_oracle),
+        cmocka_unit_test(learnt_scores_start_from_their_initial_values),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
