@@ -16,7 +16,7 @@ _heed()
     --isa) COMPREPLY=($(compgen -W "auto portable avx2 avx512 neon" -- "$word")) && return ;;
     --kernel) COMPREPLY=($(compgen -W "auto flash rows sparse decode" -- "$word")) && return ;;
     -o | --output) COMPREPLY=($(compgen -f -- "$word")) && return ;;
-    --threads | --layer | --top | --seed | --shape | --spec) return ;;
+    --threads | --layer | --top | --seed | --shape | --spec | --rounds | --only) return ;;
     esac
 
     case $command in
@@ -40,6 +40,10 @@ _heed()
     random)
         COMPREPLY=($(compgen -W "--shape --spec --type --backward --seed --help" -- "$word"))
         [[ $word == -* ]] || COMPREPLY=($(compgen -f -- "$word"))
+        ;;
+    bench)
+        COMPREPLY=($(compgen -W "attention decode backward sparse forms statistics peak --threads --rounds --isa --kernel
+            --only --long --json --help" -- "$word"))
         ;;
     help) COMPREPLY=($(compgen -W "$commands" -- "$word")) ;;
     esac

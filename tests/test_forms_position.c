@@ -116,7 +116,7 @@ static void scores_are_right_one_distance_at_a_time(void **state)
     enum { ROWS = 1500 };
     for (size_t i = 0; i < COUNT(specs); i++) {
         attend_data *d = attend_make(&(attend_case){.spec = specs[i], .heads = 2, .queries = ROWS, .keys = 1, .dim = 4,
-                                                    .value_dim = 1, .spread = 0.01, .seed = i});
+                                                    .value_dim = 1, .seed = i});
         d->q_pos = calloc(ROWS, sizeof *d->q_pos);
         d->k_pos = calloc(1, sizeof *d->k_pos);
         for (int n = 0; n < ROWS; n++) /* all small distances, then ever larger ones */

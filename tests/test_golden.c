@@ -95,7 +95,7 @@ static void the_oracle_equals_the_golden_files(void **state)
 {
     (void)state;
     for (int f = 0; f < files; f++) {
-        char path[512], name[80];
+        char path[1024], name[80];
         golden g;
         snprintf(path, sizeof path, HEED_TEST_DATA "/golden/%s", names[f]);
         assert_true(golden_read(&g, path));
@@ -130,7 +130,7 @@ static void heed_equals_the_golden_files(void **state)
 {
     (void)state;
     for (int f = 0; f < files; f++) {
-        char path[512], name[80];
+        char path[1024], name[80];
         golden g;
         snprintf(path, sizeof path, HEED_TEST_DATA "/golden/%s", names[f]);
         assert_true(golden_read(&g, path));

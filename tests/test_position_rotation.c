@@ -8,7 +8,7 @@ static const heed_sizes small = {
 enum { COUNT = 70, LISTS = 9 };
 static void positions(int list, int32_t *pos)
 {
-    static const int32_t starts[] = {0, 100, 250, -90, -1000000, 131040, 1048500};
+    static const int32_t starts[] = {0, 100, 250, -30, -1000000, 131040, 1048500};
     for (int i = 0; i < COUNT; i++)
         pos[i] = list < 7    ? starts[list] + i
                  : list == 7 ? (int32_t)random_whole(&draw, -2000000, 2000000)
@@ -349,6 +349,8 @@ static const corner corners[] = {
     {8, 128, 20, 0, 100, 0, 512},
     {3, 32, 20, 0, 1500, 0, 512},
     {3, 32, 20, 0, 1500, 40, 512},
+    {8, 128, 20, 0, 1 << 20, 0, 512},
+    {8, 128, 20, -(1 << 29), 1 << 29, 0, 512},
 };
 
 static void xpos_fades_by_definition(heed_isa isa)

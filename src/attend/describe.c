@@ -96,8 +96,8 @@ static void say_pipeline(writer *w, const heed_plan *plan, const heed_pipeline *
     }
     say(w, "kernel %s: %s\n", heed_kernel_name(pipeline->kernel), pipeline->why);
     if (pipeline->query_block > 0)
-        say(w, "tiles: %d queries of a head at a time, in strips of %d, against %d keys\n", pipeline->query_block,
-            plan->kernels->rows, HEED_KEYS);
+        say(w, "tiles: %d queries of a head at a time, in strips of %d, against %d keys\n",
+            pipeline->query_block, plan->kernels->rows, HEED_KEYS);
     if (pipeline->fast_products)
         say(w, "products: 16-bit pairs with fp32 sums, weights as two bf16 numbers each\n");
 }
@@ -124,7 +124,8 @@ static void say_warnings(writer *w, const heed_plan *plan)
         if (pipeline->keys_by_head)
             say(w, "note: keys are prepared anew for each query head\n");
         if (p->with & HEED_WITH_KEY_SUMS && pipeline->kernel != HEED_KERNEL_ROWS)
-            say(w, "note: weights of a block of queries are kept until their rows are complete, for the statistics\n");
+            say(w, "note: weights of a block of queries are kept until their rows are complete, for the "
+                   "statistics\n");
         for (int f = 0; f < pipeline->forms; f++)
             if (pipeline->form[f].form->flags & (HEED_NEEDS_MASK | HEED_NEEDS_SEGMENTS))
                 say(w, "note: what %s closes is known only when executing; the figures count it as open\n",
@@ -142,7 +143,8 @@ size_t heed_plan_describe(const heed_plan *plan, char *text, size_t size)
     say(&w, "%s\n", plan->spec);
     for (int i = 0; i < plan->pipelines; i++)
         say_pipeline(&w, plan, &plan->pipeline[i]);
-    say(&w, "instruction set %s, %d thread%s\n", heed_isa_name(info.isa), info.threads, info.threads == 1 ? "" : "s");
+    say(&w, "instruction set %s, %d thread%s\n", heed_isa_name(info.isa), info.threads,
+        info.threads == 1 ? "" : "s");
     say(&w, "work: ");
     say_amount(&w, info.flops, "flop");
     say(&w, " over ");

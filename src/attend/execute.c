@@ -1,4 +1,5 @@
-/* Executing a plan: checks the tensors, lays positions and parameters into scratch, and hands over to the kernels. */
+/* Executing a plan: checks the tensors, lays positions and parameters into scratch, and hands over to the
+ * kernels. */
 #include "attend/execute.h"
 #include <math.h>
 #include <string.h>
@@ -41,7 +42,8 @@ static setup take_setup(const heed_plan *plan, void *base)
             const heed_form_state *form = &plan->pipeline[i].form[f];
             if (!form->form->derived_floats)
                 continue;
-            float *derived = heed_arena_take(&s.arena, (size_t)form->form->derived_floats(form), sizeof(float));
+            float *derived =
+                heed_arena_take(&s.arena, (size_t)form->form->derived_floats(form), sizeof(float));
             if (base)
                 pipeline[i].form[f].derived = derived;
         }
@@ -71,7 +73,8 @@ size_t heed_run_tables(const heed_plan *plan)
     return take_setup(plan, NULL).arena.used;
 }
 
-static heed_status check_shape(const char *name, const heed_tensor *tensor, heed_type type, const int64_t *shape)
+static heed_status check_shape(const char *name, const heed_tensor *tensor, heed_type type,
+                               const int64_t *shape)
 {
     if (!tensor->data) {
         for (int d = 0; d < 4; d++)
@@ -80,22 +83,22 @@ static heed_status check_shape(const char *name, const heed_tensor *tensor, heed
         return heed_fail(HEED_INVALID, "%s is missing", name);
     }
     if (tensor->type != type)
-        return heed_fail(HEED_INVALID, "%s is %s, the plan was made for %s", name, heed_type_name(tensor->type),
-                         heed_type_name(type));
+        return heed_fail(HEED_INVALID, "%s is %s, the plan was made for %s", name,
+                         heed_type_name(tensor->type), heed_type_name(type));
     if (tensor->rank != 4)
         return heed_fail(HEED_INVALID, "%s has %d dimensions, it needs 4", name, tensor->rank);
     for (int d = 0; d < 4; d++)
         if (shape[d] >= 0 && tensor->shape[d] != shape[d])
-            return heed_fail(HEED_INVALID, "%s has %lld entries in dimension %d, the plan was made for %lld", name,
-                             (long long)tensor->shape[d], d, (long long)shape[d]);
+            return heed_fail(HEED_INVALID, "%s has %lld entries in dimension %d, the plan was made for %lld",
+                             name, (long long)tensor->shape[d], d, (long long)shape[d]);
     return HEED_OK;
 }
 
-#define TRY(call)                                                                                                      \
-    do {                                                                                                               \
-        const heed_status status_ = (call);                                                                            \
-        if (status_ != HEED_OK)                                                                                        \
-            return status_;                                                                                            \
+#define TRY(call)                                                                                            \
+    do {                                                                                                     \
+        const heed_status status_ = (call);                                                                  \
+        if (status_ != HEED_OK)                                                                              \
+            return status_;                                                                                  \
     } while (0)
 
 static heed_status check_inputs(const heed_plan *plan, const heed_tensor *q, const heed_tensor *k,
@@ -121,7 +124,8 @@ static int32_t entry(const heed_tensor *tensor, int64_t b, int64_t i)
     return x;
 }
 
-static heed_status check_list(const char *name, const heed_tensor *tensor, int64_t batch, int64_t n, bool by_batch)
+static heed_status check_list(const char *name, const heed_tensor *tensor, int64_t batch, int64_t n,
+                              bool by_batch)
 {
     if (tensor->type != HEED_I32)
         return heed_fail(HEED_INVALID, "%s is %s, it must be i32", name, heed_type_name(tensor->type));
@@ -149,8 +153,8 @@ static heed_status count_what_exists(setup *s, const heed_plan *plan, const heed
     for (int64_t b = 0; b < p->batch; b++) {
         const int64_t keys = seq ? entry(&extra->seq, 0, b) : p->keys;
         if (keys < 0 || keys > p->keys)
-            return heed_fail(HEED_INVALID, "seq[%lld] is %lld, it must be 0 to %lld", (long long)b, (long long)keys,
-                             (long long)p->keys);
+            return heed_fail(HEED_INVALID, "seq[%lld] is %lld, it must be 0 to %lld", (long long)b,
+                             (long long)keys, (long long)p->keys);
         int64_t queries = keys - (p->keys - p->queries);
         if (own) {
             queries = entry(&extra->q_seq, 0, b);
@@ -213,7 +217,8 @@ static heed_status place_keys(setup *s, const heed_plan *plan, const heed_extra 
         }
         for (int64_t j = 0; j < M; j += HEED_SUB)
             bounds(s->key_pos + b * M + j, M - j < HEED_SUB ? M - j : HEED_SUB,
-                   &s->sub_min[b * s->run->subs + j / HEED_SUB], &s->sub_max[b * s->run->subs + j / HEED_SUB]);
+                   &s->sub_min[b * s->run->subs + j / HEED_SUB],
+                   &s->sub_max[b * s->run->subs + j / HEED_SUB]);
         for (int64_t j = 0; j < M; j += HEED_KEYS)
             bounds(s->key_pos + b * M + j, M - j < HEED_KEYS ? M - j : HEED_KEYS,
                    &s->block_min[b * s->run->blocks + j / HEED_KEYS],
@@ -242,12 +247,15 @@ static heed_status bind_segments(heed_run *run, const heed_extra *extra)
     const heed_tensor *both[] = {q, k};
     for (int i = 0; i < 2; i++)
         if (both[i]->stride[both[i]->rank - 1] != sizeof(int32_t))
-            return heed_fail(HEED_INVALID, "%s must be contiguous in its last dimension", i ? "k_segment" : "q_segment");
+            return heed_fail(HEED_INVALID, "%s must be contiguous in its last dimension",
+                             i ? "k_segment" : "q_segment");
     heed_inputs *inputs = &run->inputs;
     inputs->query_segment = q->data;
     inputs->key_segment = k->data;
-    inputs->query_segment_stride = q->rank == 2 && q->shape[0] > 1 ? q->stride[0] / (int64_t)sizeof(int32_t) : 0;
-    inputs->key_segment_stride = k->rank == 2 && k->shape[0] > 1 ? k->stride[0] / (int64_t)sizeof(int32_t) : 0;
+    inputs->query_segment_stride =
+        q->rank == 2 && q->shape[0] > 1 ? q->stride[0] / (int64_t)sizeof(int32_t) : 0;
+    inputs->key_segment_stride =
+        k->rank == 2 && k->shape[0] > 1 ? k->stride[0] / (int64_t)sizeof(int32_t) : 0;
     return HEED_OK;
 }
 
@@ -267,8 +275,9 @@ static heed_status bind_mask(heed_run *run, const heed_extra *extra)
                               : r == 2 || mask->shape[0] == p->batch || mask->shape[0] == 1;
     const bool heads = r != 4 || mask->shape[1] == p->heads || mask->shape[1] == 1;
     if (!pairs || !batch || !heads || mask->stride[r - 1] != 1)
-        return heed_fail(HEED_INVALID, "mask must be [%lld, %lld], with the batch in front, or [batch or 1, heads or 1] "
-                                       "in front, its last dimension contiguous",
+        return heed_fail(HEED_INVALID,
+                         "mask must be [%lld, %lld], with the batch in front, or [batch or 1, heads or 1] "
+                         "in front, its last dimension contiguous",
                          (long long)p->queries, (long long)p->keys);
     run->inputs.mask = mask->data;
     run->inputs.mask_row_stride = mask->stride[r - 2];
@@ -295,8 +304,8 @@ static heed_status check_pages(const heed_run *run, const heed_extra *extra)
         for (int64_t i = 0; i * p->page < run->key_count[b]; i++) {
             const int32_t page = entry(table, b, i);
             if (page < 0 || page >= run->k.shape[0])
-                return heed_fail(HEED_INVALID, "page_table[%lld, %lld] is %d, there are %lld pages", (long long)b,
-                                 (long long)i, (int)page, (long long)run->k.shape[0]);
+                return heed_fail(HEED_INVALID, "page_table[%lld, %lld] is %d, there are %lld pages",
+                                 (long long)b, (long long)i, (int)page, (long long)run->k.shape[0]);
         }
     return HEED_OK;
 }
@@ -395,8 +404,8 @@ static void clear_outputs(const heed_run *run)
                 }
                 const heed_tensor *lse = &run->extra->lse;
                 if (lse->data)
-                    *(float *)((char *)lse->data + b * lse->stride[0] + h * lse->stride[1] + i * lse->stride[2]) =
-                        -INFINITY;
+                    *(float *)((char *)lse->data + b * lse->stride[0] + h * lse->stride[1] +
+                               i * lse->stride[2]) = -INFINITY;
             }
     const size_t rows = (size_t)(p->batch * p->heads * p->queries);
     if (capture->entropy)
@@ -412,12 +421,13 @@ static void clear_outputs(const heed_run *run)
 static const heed_extra no_extra = {.scratch = NULL};
 
 /* Everything forward and backward have in common. The run lies in scratch. */
-static heed_status start(const heed_plan *plan, const heed_tensor *q, const heed_tensor *k, const heed_tensor *v,
-                         const heed_extra *extra, void *scratch, heed_run **run_out)
+static heed_status start(const heed_plan *plan, const heed_tensor *q, const heed_tensor *k,
+                         const heed_tensor *v, const heed_extra *extra, void *scratch, heed_run **run_out)
 {
     TRY(check_inputs(plan, q, k, v));
     if ((extra->q_pos.data || extra->k_pos.data) && !(plan->problem.with & HEED_WITH_POSITIONS))
-        return heed_fail(HEED_INVALID, "positions are given, but the plan was made without HEED_WITH_POSITIONS");
+        return heed_fail(HEED_INVALID,
+                         "positions are given, but the plan was made without HEED_WITH_POSITIONS");
     TRY(check_capture(plan, &extra->capture));
     setup s = take_setup(plan, scratch);
     heed_run *run = s.run;
@@ -448,7 +458,8 @@ static heed_status claim_scratch(const heed_plan *plan, const heed_extra *extra,
         return HEED_OK;
     }
     if (atomic_flag_test_and_set(plan->busy))
-        return heed_fail(HEED_INVALID, "the plan's own scratch is in use by another thread; pass scratch of your own");
+        return heed_fail(HEED_INVALID,
+                         "the plan's own scratch is in use by another thread; pass scratch of your own");
     *scratch = plan->scratch;
     return HEED_OK;
 }
@@ -459,8 +470,9 @@ static void release_scratch(const heed_plan *plan, const heed_extra *extra)
         atomic_flag_clear(plan->busy);
 }
 
-static heed_status forward(const heed_plan *plan, const heed_tensor *q, const heed_tensor *k, const heed_tensor *v,
-                           const heed_tensor *out, const heed_extra *extra, void *scratch)
+static heed_status forward(const heed_plan *plan, const heed_tensor *q, const heed_tensor *k,
+                           const heed_tensor *v, const heed_tensor *out, const heed_extra *extra,
+                           void *scratch)
 {
     const heed_problem *p = &plan->problem;
     heed_run *run;
@@ -469,8 +481,8 @@ static heed_status forward(const heed_plan *plan, const heed_tensor *q, const he
     const heed_tensor *lse = &extra->lse;
     if (lse->data && (lse->type != HEED_F32 || lse->rank != 3 || lse->shape[0] != p->batch ||
                       lse->shape[1] != p->heads || lse->shape[2] != p->queries))
-        return heed_fail(HEED_INVALID, "lse must be f32 [%lld, %lld, %lld]", (long long)p->batch, (long long)p->heads,
-                         (long long)p->queries);
+        return heed_fail(HEED_INVALID, "lse must be f32 [%lld, %lld, %lld]", (long long)p->batch,
+                         (long long)p->heads, (long long)p->queries);
     run->out = *out;
     run->threads = run->shared + plan->forward.shared;
     run->per_thread = plan->forward.per_thread;
@@ -478,8 +490,8 @@ static heed_status forward(const heed_plan *plan, const heed_tensor *q, const he
     return plan->kernels->forward(run);
 }
 
-heed_status heed_attend(const heed_plan *plan, const heed_tensor *q, const heed_tensor *k, const heed_tensor *v,
-                        const heed_tensor *out, const heed_extra *extra)
+heed_status heed_attend(const heed_plan *plan, const heed_tensor *q, const heed_tensor *k,
+                        const heed_tensor *v, const heed_tensor *out, const heed_extra *extra)
 {
     if (!plan || !q || !k || !v || !out)
         return heed_fail(HEED_INVALID, "plan, q, k, v and out must not be NULL");
@@ -494,7 +506,8 @@ heed_status heed_attend(const heed_plan *plan, const heed_tensor *q, const heed_
 static heed_status check_gradients(const heed_plan *plan, const heed_gradients *g)
 {
     const heed_problem *p = &plan->problem;
-    const int64_t q[] = {p->batch, p->heads, p->queries, p->dim}, k[] = {p->batch, p->kv_heads, p->keys, p->dim};
+    const int64_t q[] = {p->batch, p->heads, p->queries, p->dim},
+                  k[] = {p->batch, p->kv_heads, p->keys, p->dim};
     const int64_t v[] = {p->batch, p->kv_heads, p->keys, p->value_dim};
     const int64_t out[] = {p->batch, p->heads, p->queries, p->value_dim};
     TRY(check_shape("dout", &g->dout, HEED_F32, out));
@@ -531,7 +544,8 @@ static heed_status check_param_gradients(const heed_run *run, const heed_gradien
     return HEED_OK;
 }
 
-static heed_status backward(const heed_plan *plan, const heed_gradients *g, const heed_extra *extra, void *scratch)
+static heed_status backward(const heed_plan *plan, const heed_gradients *g, const heed_extra *extra,
+                            void *scratch)
 {
     heed_run *run;
     TRY(check_gradients(plan, g));

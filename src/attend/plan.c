@@ -9,19 +9,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TRY(call)                                                                                                      \
-    do {                                                                                                               \
-        const heed_status status_ = (call);                                                                            \
-        if (status_ != HEED_OK)                                                                                        \
-            return status_;                                                                                            \
+#define TRY(call)                                                                                            \
+    do {                                                                                                     \
+        const heed_status status_ = (call);                                                                  \
+        if (status_ != HEED_OK)                                                                              \
+            return status_;                                                                                  \
     } while (0)
 
 static heed_status check_size(const char *name, int64_t size, int64_t least, int64_t most)
 {
     if (size < least)
-        return heed_fail(HEED_INVALID, "%s is %lld, it must be at least %lld", name, (long long)size, (long long)least);
+        return heed_fail(HEED_INVALID, "%s is %lld, it must be at least %lld", name, (long long)size,
+                         (long long)least);
     if (size > most)
-        return heed_fail(HEED_INVALID, "%s is %lld, the most is %lld", name, (long long)size, (long long)most);
+        return heed_fail(HEED_INVALID, "%s is %lld, the most is %lld", name, (long long)size,
+                         (long long)most);
     return HEED_OK;
 }
 
@@ -147,8 +149,8 @@ static heed_status add_state(const heed_plan *plan, heed_pipeline *pipeline, con
 }
 
 /* The default form of a stage, by name, with default arguments. */
-static heed_status add_default(const heed_plan *plan, heed_pipeline *pipeline, heed_stage stage, const char *name,
-                               int *index)
+static heed_status add_default(const heed_plan *plan, heed_pipeline *pipeline, heed_stage stage,
+                               const char *name, int *index)
 {
     const heed_form *form = heed_registry_find(HEED_ISA_PORTABLE, stage, name);
     heed_value arg[HEED_MAX_ARGS] = {0};
@@ -196,8 +198,8 @@ static heed_status append(int *list, int *count, int index)
 }
 
 /* Forms of a sum or a chain, left to right. */
-static heed_status add_list(const heed_plan *plan, heed_pipeline *pipeline, const heed_spec *spec, int root, int *list,
-                            int *count)
+static heed_status add_list(const heed_plan *plan, heed_pipeline *pipeline, const heed_spec *spec, int root,
+                            int *list, int *count)
 {
     const heed_node *node = &spec->node[root];
     if (node->kind == HEED_NODE_FORM) {
@@ -217,7 +219,8 @@ static heed_status add_one(const heed_plan *plan, heed_pipeline *pipeline, const
     return add_state(plan, pipeline, spec->node[root].form, spec->node[root].arg, index);
 }
 
-static heed_status add_normalise(const heed_plan *plan, heed_pipeline *pipeline, const heed_spec *spec, int root)
+static heed_status add_normalise(const heed_plan *plan, heed_pipeline *pipeline, const heed_spec *spec,
+                                 int root)
 {
     int list[HEED_MAX_HOOKS], count = 0;
     if (root >= 0)
@@ -241,7 +244,8 @@ static heed_status needs(const heed_plan *plan, const heed_pipeline *pipeline, c
     if (form->flags & HEED_NEEDS_DOT && strcmp(pipeline->form[pipeline->score].form->name, "dot") != 0)
         return heed_fail(HEED_INVALID, "%s=%s works only with score=dot", stage, form->name);
     if (form->flags & HEED_NEEDS_CAUSAL && !pipeline->causal)
-        return heed_fail(HEED_INVALID, "%s=%s works only where `causal` is a factor of `where`", stage, form->name);
+        return heed_fail(HEED_INVALID, "%s=%s works only where `causal` is a factor of `where`", stage,
+                         form->name);
     if (form->flags & HEED_NEEDS_SEGMENTS && !(with & HEED_WITH_SEGMENTS))
         return heed_fail(HEED_INVALID, "%s=%s needs the tensors q_segment and k_segment", stage, form->name);
     if (form->flags & HEED_NEEDS_MASK && !(with & HEED_WITH_MASK))
@@ -274,7 +278,8 @@ static heed_status resolve_forms(const heed_plan *plan, heed_pipeline *pipeline)
     }
     const heed_form_state *score = &pipeline->form[pipeline->score];
     pipeline->scale = score->form->scale ? (float)score->form->scale(score) : 1.0f;
-    pipeline->row_dim = score->form->prepared_dim ? score->form->prepared_dim(score, (int)p->dim) : (int)p->dim;
+    pipeline->row_dim =
+        score->form->prepared_dim ? score->form->prepared_dim(score, (int)p->dim) : (int)p->dim;
     return HEED_OK;
 }
 
@@ -306,7 +311,8 @@ static heed_status gather(heed_pipeline *pipeline)
     if (score->pair)
         pipeline->pair = pipeline->score;
     if (pipeline->prepares > 2)
-        return heed_fail(HEED_INVALID, "at most one position form and the score may prepare queries and keys");
+        return heed_fail(HEED_INVALID,
+                         "at most one position form and the score may prepare queries and keys");
     pipeline->plain_query = pipeline->plain_key = true;
     for (int i = 0; i < pipeline->prepares; i++) {
         const heed_form *form = pipeline->form[pipeline->prepare[i]].form;
@@ -353,7 +359,8 @@ static heed_status build_pipeline(const heed_plan *plan, heed_pipeline *pipeline
     TRY(resolve_forms(plan, pipeline));
     TRY(sort_position(pipeline, position, positions));
     TRY(gather(pipeline));
-    if (pipeline->form[pipeline->heads].form->flags & HEED_MIXES_HEADS && pipeline->heads_here != plan->problem.heads)
+    if (pipeline->form[pipeline->heads].form->flags & HEED_MIXES_HEADS &&
+        pipeline->heads_here != plan->problem.heads)
         return heed_fail(HEED_INVALID, "heads=%s mixes all heads, so all heads must have the same spec",
                          pipeline->form[pipeline->heads].form->name);
     if (root[HEED_CACHE] >= 0) {
@@ -371,7 +378,7 @@ static heed_status build_pipelines(heed_plan *plan, const heed_spec *spec)
 {
     const int heads = (int)plan->problem.heads, groups = (int)plan->problem.kv_heads;
     int *kind = heed_allocate((size_t)heads, sizeof *kind);
-    int (*root)[HEED_STAGES] = heed_allocate((size_t)heads, sizeof *root);
+    int(*root)[HEED_STAGES] = heed_allocate((size_t)heads, sizeof *root);
     heed_status status = HEED_OK;
     int kinds = 0;
     if (!kind || !root) {
@@ -425,8 +432,8 @@ static bool known_size(const heed_form_state *form, const char *name, size_t len
     const struct {
         char letter;
         int64_t size;
-    } letters[] = {{'H', s->heads}, {'G', s->kv_heads}, {'D', s->dim},  {'E', s->value_dim},
-                   {'N', s->queries}, {'M', s->keys},   {'B', s->batch}};
+    } letters[] = {{'H', s->heads},   {'G', s->kv_heads}, {'D', s->dim},  {'E', s->value_dim},
+                   {'N', s->queries}, {'M', s->keys},     {'B', s->batch}};
     if (length == 1)
         for (size_t i = 0; i < sizeof letters / sizeof *letters; i++)
             if (letters[i].letter == *name) {
@@ -434,7 +441,8 @@ static bool known_size(const heed_form_state *form, const char *name, size_t len
                 return true;
             }
     for (int i = 0; form->form->args && form->form->args[i].name; i++)
-        if (strlen(form->form->args[i].name) == length && memcmp(form->form->args[i].name, name, length) == 0) {
+        if (strlen(form->form->args[i].name) == length &&
+            memcmp(form->form->args[i].name, name, length) == 0) {
             *size = (int64_t)form->arg[i].number;
             return true;
         }
@@ -442,7 +450,8 @@ static bool known_size(const heed_form_state *form, const char *name, size_t len
 }
 
 /* One size of a shape: "H", "32", "buckets", "2*max+1", "B|1". */
-static bool read_size(const heed_form_state *form, const char *text, size_t length, int64_t *size, bool *free_size)
+static bool read_size(const heed_form_state *form, const char *text, size_t length, int64_t *size,
+                      bool *free_size)
 {
     *free_size = length > 2 && memcmp(text + length - 2, "|1", 2) == 0;
     length -= *free_size ? 2 : 0;
@@ -472,7 +481,8 @@ static heed_status read_shape(const heed_form_state *form, const heed_param *par
         if (d == 4 || !read_size(form, at, length, &slot->info.shape[d], &slot->info.free[d]))
             return heed_fail(HEED_INVALID, "the shape \"%s\" of parameter %s cannot be read", param->shape,
                              slot->info.name);
-        if (__builtin_mul_overflow(slot->floats, slot->info.shape[d], &slot->floats) || slot->floats > (1LL << 40))
+        if (__builtin_mul_overflow(slot->floats, slot->info.shape[d], &slot->floats) ||
+            slot->floats > (1LL << 40))
             return heed_fail(HEED_INVALID, "%s would be too large", slot->info.name);
         slot->info.rank++;
         at += length + (at[length] == ',');
@@ -486,8 +496,8 @@ static heed_status add_slot(heed_plan *plan, int p, int f, int i)
     const heed_param *param = &form->form->params[i];
     heed_plan_slot slot = {.pipeline = p, .form = f, .param = i};
     slot.info.required = param->required;
-    snprintf(slot.info.name, sizeof slot.info.name, "%s.%s.%s", heed_stage_name(form->form->stage), form->form->name,
-             param->name);
+    snprintf(slot.info.name, sizeof slot.info.name, "%s.%s.%s", heed_stage_name(form->form->stage),
+             form->form->name, param->name);
     for (int s = 0; s < plan->slots; s++) {
         const heed_plan_slot *other = &plan->slot[s];
         if (strcmp(other->info.name, slot.info.name) != 0)
@@ -496,8 +506,9 @@ static heed_status add_slot(heed_plan *plan, int p, int f, int i)
             plan->pipeline[p].slot[f][i] = (short)s;
             return HEED_OK;
         }
-        return heed_fail(HEED_INVALID, "%s=%s stands for different heads with different arguments, so %s would mean "
-                                       "two tensors",
+        return heed_fail(HEED_INVALID,
+                         "%s=%s stands for different heads with different arguments, so %s would mean "
+                         "two tensors",
                          heed_stage_name(form->form->stage), form->form->name, slot.info.name);
     }
     TRY(read_shape(form, param, &slot));
@@ -547,7 +558,8 @@ static heed_status set_up_tables(heed_plan *plan)
             const size_t bytes = form->form->table_bytes(form);
             form->table = heed_allocate(bytes ? bytes : 1, 1);
             if (!form->table)
-                return heed_fail(HEED_NO_MEMORY, "no memory for a table of %zu bytes of %s", bytes, form->form->name);
+                return heed_fail(HEED_NO_MEMORY, "no memory for a table of %zu bytes of %s", bytes,
+                                 form->form->name);
             if (form->form->setup)
                 form->form->setup(form);
         }

@@ -5,12 +5,15 @@
 #include <heed/attend.h>
 #include <stdatomic.h>
 
-#define HEED_MAX_FORMS 24  /* forms in one pipeline */
-#define HEED_MAX_WHERE 64  /* nodes in a `where` expression */
-#define HEED_MAX_HOOKS 8   /* forms with the same hook in one pipeline */
+#define HEED_MAX_FORMS 24 /* forms in one pipeline */
+#define HEED_MAX_WHERE 64 /* nodes in a `where` expression */
+#define HEED_MAX_HOOKS 8  /* forms with the same hook in one pipeline */
 #define HEED_POSITION_LIMIT (1 << 30)
 #define HEED_KEYS 128 /* keys packed at a time */
-#define HEED_SUB 32   /* keys whose visibility is decided at a time inside a partly open block */
+#define HEED_KEY_STRIDE                                                                                      \
+    144 /* floats from row to row of transposed keys: an odd number of cache lines, so that rows spread      \
+           over the sets of a cache */
+#define HEED_SUB 32 /* keys whose visibility is decided at a time inside a partly open block */
 
 /* A node of the `where` expression, children before parents. */
 typedef struct heed_where_node {
@@ -27,11 +30,12 @@ typedef struct heed_pipeline {
     /* indices into `form`; -1 where there is none */
     int score, pair, normalise, heads, read;
     int prepare[HEED_MAX_HOOKS], prepares; /* forms that prepare rows, in order: position, then score */
-    int adjust[HEED_MAX_HOOKS], adjusts;   /* position forms with bias or adjust; those that read raw scores first */
+    int adjust[HEED_MAX_HOOKS],
+        adjusts; /* position forms with bias or adjust; those that read raw scores first */
     int select[HEED_MAX_HOOKS], selects;
     int modify[HEED_MAX_HOOKS], modifies; /* changes of logits inside normalise (soft cap) */
     heed_where_node where[HEED_MAX_WHERE];
-    int wheres;     /* 0: all pairs are open */
+    int wheres;                     /* 0: all pairs are open */
     int aux[HEED_MAX_HOOKS], auxes; /* forms with query_aux */
     int aux_at[HEED_MAX_FORMS];     /* floats a row before this form's, over the same rows */
     int aux_floats;                 /* a query row, all forms together */
@@ -44,13 +48,14 @@ typedef struct heed_pipeline {
     bool whole_rows;   /* runs through the rows kernel */
     bool causal;       /* see heed_sizes.causal */
     heed_kernel kernel;
-    const char *why;   /* the reason for that kernel */
+    const char *why; /* the reason for that kernel */
 
     short slot[HEED_MAX_FORMS][HEED_MAX_PARAMS]; /* index of each parameter among the plan's */
-    int query_block; /* queries of one head in a piece of work */
-    int segments;    /* forward: pieces of query blocks whose key sums are kept apart; 0: every query block by itself */
+    int query_block;                             /* queries of one head in a piece of work */
+    int segments; /* forward: pieces of query blocks whose key sums are kept apart; 0: every query block by
+                     itself */
     bool fast_products; /* 16-bit products of q k and w v */
-    int *head; /* [heads_here] query heads, rising */
+    int *head;          /* [heads_here] query heads, rising */
     int heads_here;
     int *group_first; /* [kv_heads + 1] where each kv head's query heads begin in `head` */
 } heed_pipeline;
@@ -95,17 +100,17 @@ typedef struct heed_run {
     heed_tensor q, k, v, out;
     heed_inputs inputs;
     const heed_extra *extra;
-    const heed_gradients *gradients; /* NULL forward */
-    const int32_t *query_pos;        /* [batch][N] */
-    const int32_t *key_pos;          /* [batch or 1][M] */
-    int64_t key_pos_stride;          /* 0 when shared by the batch; the tables below follow it */
-    bool default_positions;          /* contiguous without looking */
+    const heed_gradients *gradients;      /* NULL forward */
+    const int32_t *query_pos;             /* [batch][N] */
+    const int32_t *key_pos;               /* [batch or 1][M] */
+    int64_t key_pos_stride;               /* 0 when shared by the batch; the tables below follow it */
+    bool default_positions;               /* contiguous without looking */
     const int32_t *sub_min, *sub_max;     /* [batch or 1][subs] positions of runs of HEED_SUB keys */
     const int32_t *block_min, *block_max; /* [batch or 1][blocks] and of HEED_KEYS keys */
     int64_t subs, blocks;
     const int32_t *query_count, *key_count; /* [batch] those that exist */
-    float *row_state;                /* [batch, H, N, 2]: norm and lse; NULL when not kept */
-    char *shared, *threads; /* scratch after the run's own tables */
+    float *row_state;                       /* [batch, H, N, 2]: norm and lse; NULL when not kept */
+    char *shared, *threads;                 /* scratch after the run's own tables */
     size_t per_thread;
 } heed_run;
 
@@ -117,7 +122,8 @@ typedef struct heed_kernel_table {
     void (*layout)(heed_plan *plan);
     heed_status (*forward)(const heed_run *run);
     heed_status (*backward)(const heed_run *run);
-    /* Pairs of one head and batch entry that are open under `where`, at default positions; -1 without memory. */
+    /* Pairs of one head and batch entry that are open under `where`, at default positions; -1 without memory.
+     */
     double (*open_pairs)(const heed_plan *plan, const heed_pipeline *pipeline);
     /* The best kernel class for a pipeline, with the reason; or whether the one asked for can run it. */
     heed_status (*choose)(const heed_plan *plan, heed_pipeline *pipeline);

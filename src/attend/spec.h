@@ -31,7 +31,8 @@ enum { HEED_ABSENT = -1, HEED_NONE = -2 };
 
 typedef struct heed_group {
     heed_ranges layers, heads;
-    int root[HEED_STAGES];   /* node of each clause, HEED_ABSENT where there is none, HEED_NONE for `position=none` */
+    int root[HEED_STAGES];   /* node of each clause, HEED_ABSENT where there is none, HEED_NONE for
+                                `position=none` */
     int column[HEED_STAGES]; /* of each clause's stage name */
 } heed_group;
 
@@ -49,7 +50,8 @@ void heed_spec_free(heed_spec *spec);
 /* Canonical text; returns the length needed, as snprintf. */
 size_t heed_spec_print(const heed_spec *spec, char *text, size_t size);
 
-/* The clauses that hold for one layer and head: later groups override earlier ones. -1 where a stage keeps its default. */
+/* The clauses that hold for one layer and head: later groups override earlier ones. -1 where a stage keeps
+ * its default. */
 void heed_spec_clauses(const heed_spec *spec, int64_t layer, int64_t head, int root[HEED_STAGES]);
 
 #endif

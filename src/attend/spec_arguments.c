@@ -184,7 +184,7 @@ static bool is_wrong(const heed_arg *arg, double x, char *must, size_t size)
     } else if (isinf(x) && !(bounded && (x > 0 ? arg->most : arg->least) == x))
         heed_put(&out, "finite");
     else if (arg->kind == HEED_ARG_INT && fabs(x) > LARGEST_WHOLE)
-        heed_put(&out, "below 2^53");
+        heed_put(&out, "between -2^53 and 2^53, and not these");
     else if (!isinf(x) && fabs(x) > (double)FLT_MAX)
         heed_put(&out, "within the range of 32-bit numbers, at most 3.4e38");
     else if (x != 0 && fabs(x) < (double)FLT_MIN)

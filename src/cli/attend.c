@@ -268,8 +268,8 @@ const cli_command cli_attend = {
                "k_segment (I32), mask (U8) and parameters such as position.t5.b (F32); a parameter that is "
                "missing takes\n"
                "its initial value. The output holds F32 out and lse, and what the options add.\n",
-    .example = "    heed random in.safetensors --shape heads=4,kv_heads=2,queries=64,dim=32\n"
-               "    heed attend \"position=rope; where=causal & window(16)\" in.safetensors -o "
+    .example = "heed random in.safetensors --shape heads=4,kv_heads=2,queries=64,dim=32\n"
+               "heed attend \"position=rope; where=causal & window(16)\" in.safetensors -o "
                "out.safetensors --weights\n",
     .options = options,
     .run = run_command,

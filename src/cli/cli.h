@@ -47,7 +47,7 @@ typedef struct cli_command {
     const char *arguments; /* "SPEC IN.safetensors -o OUT.safetensors" */
     const char *summary;   /* one line */
     const char *details;   /* what the help says below the options; may be NULL */
-    const char *example;   /* works when pasted */
+    const char *example;   /* lines that work when pasted */
     const cli_option *options;
     int (*run)(int argc, char **argv); /* argv[0] is the command's name; returns the exit status */
 } cli_command;

@@ -30,18 +30,13 @@ static const cli_option options[] = {
     {0},
 };
 
-static void print_text(const char *canonical, const char *description, const heed_plan_info *info)
+/* The first line is the canonical spec. */
+static void print_text(const char *description)
 {
-    char total[32], each[32], data[32];
-    printf("%s%s%s\n", cli_bold(stdout), *canonical ? canonical : "(every stage at its default)",
+    const int length = (int)strcspn(description, "\n");
+    printf("%s%.*s%s%s\n", cli_bold(stdout), length, description, length ? "" : "every stage at its default",
            cli_plain(stdout));
-    printf("%s%s", description, *description && description[strlen(description) - 1] != '\n' ? "\n" : "");
-    printf("open pairs  %.6g (%.4g%% of all)\n", info->open_pairs, 100.0 * info->open_share);
-    printf("work        %.4g GFLOP over %s of q, k, v and out\n", info->flops * 1e-9,
-           cli_bytes(info->bytes, data, sizeof data));
-    printf("scratch     %s, of which %s a thread\n",
-           cli_bytes((double)info->scratch_bytes, total, sizeof total),
-           cli_bytes((double)info->scratch_per_thread, each, sizeof each));
+    fputs(description + length + (description[length] == '\n'), stdout);
 }
 
 static void add_params(cJSON *root, const heed_plan *plan)
@@ -132,7 +127,7 @@ static heed_status explain(const char *spec, const explain_options *wanted)
         if (!status && wanted->json)
             print_json(canonical, description, plan, &info);
         else if (!status)
-            print_text(canonical, description, &info);
+            print_text(description);
     } else {
         status = heed_fail(HEED_NO_MEMORY, "no memory for a description of %zu bytes", length);
     }
@@ -161,7 +156,7 @@ const cli_command cli_explain = {
     .summary = "which kernel a spec runs on and why, its work and its memory",
     .details = CLI_SHAPE_DETAILS,
     .example =
-        "    heed explain \"where=causal & window(512)\" --shape heads=32,kv_heads=8,queries=4096,dim=128\n",
+        "heed explain \"where=causal & window(512)\" --shape heads=32,kv_heads=8,queries=4096,dim=128\n",
     .options = options,
     .run = run,
 };

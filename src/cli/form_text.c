@@ -4,6 +4,8 @@
 #include "attend/spec_reader.h"
 
 #include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
 
 static heed_out start(cli_line *line)
 {
@@ -121,6 +123,17 @@ cli_line cli_needs(const heed_form *form)
     return line;
 }
 
+double cli_decimal(float x)
+{
+    char text[32];
+    for (int digits = 1; digits <= 9; digits++) {
+        snprintf(text, sizeof text, "%.*g", digits, (double)x);
+        if (strtof(text, NULL) == x)
+            break;
+    }
+    return strtod(text, NULL);
+}
+
 cli_line cli_initial(const heed_param *param)
 {
     cli_line line;
@@ -130,7 +143,7 @@ cli_line cli_initial(const heed_param *param)
     else if (param->fill)
         heed_put(&out, "its own for each entry");
     else
-        heed_put_number(&out, (double)param->initial);
+        heed_put_number(&out, cli_decimal(param->initial));
     return line;
 }
 

@@ -22,7 +22,10 @@ cli_line cli_values(const heed_arg *arg);
 /* "score=dot, the tensor mask"; "" when the form needs nothing. */
 cli_line cli_needs(const heed_form *form);
 
-/* "0", or "see the formula" where a function fills it, or "must be given". */
+/* The shortest decimal number that a float stands for: 0.1f as 0.1. */
+double cli_decimal(float x);
+
+/* "0", or "its own for each entry" where a function fills it, or "must be given". */
 cli_line cli_initial(const heed_param *param);
 
 /* What a stage asks, and what holds for all its forms; one entry a stage. */

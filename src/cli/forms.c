@@ -146,14 +146,14 @@ static void print_args(const heed_arg *args)
     int name = 0, value = 0, values = 0;
     for (const heed_arg *arg = args; arg->name; arg++) {
         widen(&name, arg->name);
-        widen(&value, cli_default(arg).text);
+        widen(&value, arg->required ? "required" : cli_default(arg).text);
         widen(&values, cli_values(arg).text);
     }
     printf("  arguments: name, default, values\n");
     for (const heed_arg *arg = args; arg->name; arg++) {
         printf("    ");
         print_cell(arg->name, name);
-        print_cell(cli_default(arg).text, value);
+        print_cell(arg->required ? "required" : cli_default(arg).text, value);
         print_cell(cli_values(arg).text, values);
         printf("%s\n", arg->summary ? arg->summary : "");
     }
@@ -266,8 +266,8 @@ const cli_command cli_forms = {
     .name = "forms",
     .arguments = "[STAGE | NAME]",
     .summary = "the forms there are: name, arguments, source, catalogue row",
-    .example = "    heed forms where\n"
-               "    heed forms rope\n",
+    .example = "heed forms where\n"
+               "heed forms rope\n",
     .options = options,
     .run = run,
 };

@@ -80,7 +80,7 @@ static void add_params(cJSON *object, const heed_form *form)
         snprintf(name, sizeof name, "%s.%s.%s", heed_stage_name(form->stage), form->name, param->name);
         cJSON_AddStringToObject(item, "name", name);
         add_text(item, "shape", param->shape);
-        add_number(item, "initial", param->required || param->fill ? NAN : (double)param->initial);
+        add_number(item, "initial", param->required || param->fill ? NAN : cli_decimal(param->initial));
         cJSON_AddBoolToObject(item, "required", param->required);
         add_text(item, "summary", param->summary);
         cJSON_AddItemToArray(list, item);

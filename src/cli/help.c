@@ -32,6 +32,16 @@ static void print_option(FILE *file, const cli_option *option)
         fprintf(file, "      %-24s %s\n", words, option->summary);
 }
 
+/* Lines, four spaces in. */
+static void print_indented(FILE *file, const char *text)
+{
+    while (*text) {
+        const int length = (int)strcspn(text, "\n");
+        fprintf(file, "    %.*s\n", length, text);
+        text += length + (text[length] == '\n');
+    }
+}
+
 void cli_print_help(FILE *file, const cli_command *command)
 {
     const char *bold = cli_bold(file), *plain = cli_plain(file);
@@ -44,7 +54,8 @@ void cli_print_help(FILE *file, const cli_command *command)
     }
     if (command->details)
         fprintf(file, "\n%s", command->details);
-    fprintf(file, "\n%sexample%s\n%s", bold, plain, command->example);
+    fprintf(file, "\n%sexample%s\n", bold, plain);
+    print_indented(file, command->example);
 }
 
 static void print_overview(FILE *file)
@@ -71,18 +82,14 @@ static int run(int argc, char **argv)
     const cli_command *command = cli_find_command(arguments.word[0]);
     if (!command)
         return CLI_ERROR;
-    if (command->example) {
-        cli_print_help(stdout, command);
-        return CLI_OK;
-    }
-    char *ask[] = {arguments.word[0], "--help", NULL};
-    return command->run(2, ask);
+    cli_print_help(stdout, command);
+    return CLI_OK;
 }
 
 const cli_command cli_help = {
     .name = "help",
     .arguments = "[COMMAND]",
     .summary = "what there is, or how a command is used",
-    .example = "    heed help attend\n",
+    .example = "heed help attend",
     .run = run,
 };

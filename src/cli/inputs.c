@@ -101,7 +101,8 @@ static heed_status read_rows(cli_inputs *inputs, const char *name, heed_tensor *
 {
     char text[120];
     if (!heed_safetensors_find(inputs->file, name))
-        return heed_fail(HEED_INVALID, "%s: there is no tensor %s", inputs->path, name);
+        return heed_fail(HEED_INVALID, "%s: there is no tensor %s%s", inputs->path, name,
+                         *name == 'd' ? ", which --backward needs" : "");
     TRY(check_type(inputs, name, HEED_TYPES));
     TRY(read_tensor(inputs, name, tensor));
     if (tensor->rank != 4)

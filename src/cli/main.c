@@ -1,25 +1,15 @@
 /* heed: the program. Finds the command and runs it. */
 #include "attend/spec_reader.h"
+#include "cli/bench.h"
 #include "cli/cli.h"
 
 #include <signal.h>
 #include <string.h>
 
-#ifdef HEED_BENCH
-int heed_command_bench(int argc, char **argv);
-
-static const cli_command bench = {
-    .name = "bench",
-    .arguments = "...",
-    .summary = "how fast forms run here, as shares of what the machine can do",
-    .run = heed_command_bench, /* prints its own help */
-};
-#endif
-
 const cli_command *const cli_commands[] = {
     &cli_attend, &cli_explain, &cli_forms, &cli_random,
 #ifdef HEED_BENCH
-    &bench,
+    &cli_bench,
 #endif
     &cli_help,   NULL,
 };

@@ -187,9 +187,9 @@ const cli_command cli_random = {
     .summary = "a file of random tensors to try a spec on",
     .details = CLI_SHAPE_DETAILS
     "q, k, v and dout are drawn from the normal distribution, parameters lie near their initial values.\n",
-    .example = "    heed random in.safetensors --shape heads=2,queries=100,dim=16 --spec \"position=t5\" "
+    .example = "heed random in.safetensors --shape heads=2,queries=100,dim=16 --spec \"position=t5\" "
                "--backward\n"
-               "    heed attend \"position=t5\" in.safetensors -o out.safetensors --backward\n",
+               "heed attend \"position=t5\" in.safetensors -o out.safetensors --backward\n",
     .options = options,
     .run = run_command,
 };

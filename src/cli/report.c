@@ -6,16 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-const char *cli_bytes(double bytes, char *text, size_t size)
-{
-    static const char *const unit[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-    int i = 0;
-    for (; bytes >= 1024.0 && i < 4; i++)
-        bytes /= 1024.0;
-    snprintf(text, size, i ? "%.1f %s" : "%.0f %s", bytes, unit[i]);
-    return text;
-}
-
 const char *cli_seconds(double seconds, char *text, size_t size)
 {
     if (seconds < 1e-3)

@@ -20,8 +20,6 @@ void cli_report_json(const cli_report *report);
 /* A hint on stderr when more threads were asked for than there are cores. */
 void cli_note_threads(const char *command, int64_t threads);
 
-/* 1536 as "1.5 KiB"; returns `text`. */
-const char *cli_bytes(double bytes, char *text, size_t size);
 /* Seconds with a unit that suits them. */
 const char *cli_seconds(double seconds, char *text, size_t size);
 

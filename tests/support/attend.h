@@ -47,6 +47,7 @@ typedef struct attend_case {
     double spread;          /* standard deviation of q and k; 0: 1 */
     bool initial;           /* parameters keep their initial values */
     double tolerance;       /* relative to the size of what was added up; 0: 1e-5 */
+    double away;            /* least distance of the data from jumps (see attend_prepare); 0: 4e-6 */
     uint64_t seed;
     attend_way way;
 } attend_case;
@@ -89,11 +90,11 @@ void attend_same_bits(const attend_data *d, const attend_result *a, const attend
 /* Two results of different routes must agree to the case's tolerance, taking sizes from the oracle. */
 void attend_agree(const attend_data *d, const attend_result *a, const attend_result *b);
 
-/* Makes the data, with another seed where they lie too near a jump (a near tie of a selector, a kink of a gradient); runs
- * both sides; compares. */
-void attend_check(const attend_case *c);
-/* The same data, for tests that go on with them; the oracle has been run. */
+/* Makes the data, with another seed where they lie too near a jump (a near tie of a selector, a kink of a gradient),
+ * where rounding alone decides; runs the oracle. */
 attend_data *attend_prepare(const attend_case *c);
+/* The same, and runs heed and compares. */
+void attend_check(const attend_case *c);
 /* Checks a case at many sizes, which are and are not multiples of a tile, with N = M, N < M and N > M, grouped heads and
  * E != D; sizes of more than `most` query-key pairs times dim (0: no limit) are left out. Keeps what the case fixes. */
 void attend_sweep(const attend_case *c, int64_t most);

@@ -114,8 +114,9 @@ static void match_statistics(comparison *c, const attend_result *r)
     for (int64_t i = 0; i < rows; i++)
         for (int64_t j = 0; j < keys; j++) {
             const double w = weights[i * keys + j];
-            entropy[i] -= w > 0 || isnan(w) ? w * log(w) : 0;
-            entropy_allowed[i] = p->tolerance * fmax(1, fabs(entropy[i]));
+            const double term = w > 0 || isnan(w) ? w * log(w) : 0;
+            entropy[i] -= term;
+            entropy_allowed[i] += p->tolerance * (fabs(term) + w);
             sums[i / p->queries * keys + j] += w;
             sums_allowed[i / p->queries * keys + j] += p->tolerance * w;
         }

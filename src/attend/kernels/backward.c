@@ -45,10 +45,13 @@ static frame take_frame(heed_arena *arena, const heed_plan *plan, const heed_pip
     f.row_state = heed_arena_take(arena, rows * 2, sizeof(float));
     f.out = heed_arena_take(arena, rows * (size_t)p->value_dim, sizeof(float));
     f.forward = heed_arena_take(arena, plan->forward.shared, 1);
-    w->dquery = heed_arena_take(arena, (size_t)w->copies.query * padded * (size_t)w->row_stride, sizeof(float));
-    w->daux = heed_arena_take(arena, (size_t)w->copies.query * padded * (size_t)pipeline->aux_floats, sizeof(float));
+    w->dquery =
+        heed_arena_take(arena, (size_t)w->copies.query * padded * (size_t)w->row_stride, sizeof(float));
+    w->daux = heed_arena_take(arena, (size_t)w->copies.query * padded * (size_t)pipeline->aux_floats,
+                              sizeof(float));
     w->dkey = heed_arena_take(arena, (size_t)w->copies.key * keys * (size_t)w->row_stride, sizeof(float));
-    w->dvalue = heed_arena_take(arena, (size_t)w->copies.key * values * (size_t)w->value_stride, sizeof(float));
+    w->dvalue =
+        heed_arena_take(arena, (size_t)w->copies.key * values * (size_t)w->value_stride, sizeof(float));
     w->lane = heed_arena_take(arena, (size_t)w->copies.lanes * (size_t)plan->slot_floats, sizeof(float));
     return f;
 }
@@ -106,7 +109,8 @@ void heed_set_lane(const heed_backward_work *work, heed_pipeline *own, int lane)
 
 static float *at_f32(const heed_tensor *t, int64_t a, int64_t b, int64_t c, int64_t d)
 {
-    return (float *)((char *)t->data + a * t->stride[0] + b * t->stride[1] + c * t->stride[2] + d * t->stride[3]);
+    return (float *)((char *)t->data + a * t->stride[0] + b * t->stride[1] + c * t->stride[2] +
+                     d * t->stride[3]);
 }
 
 /* Step 1a: the output before the read stage and the row state; made again where they are not to be had. */
@@ -121,7 +125,8 @@ static heed_status forward_again(const heed_run *run, const heed_pipeline *pipel
     extra.lse.data = NULL;
     memset(&extra.capture, 0, sizeof extra.capture);
     heed_run again = *run;
-    again.out = heed_tensor_dense(f->out, HEED_F32, 4, (int64_t[]){p->batch, p->heads, p->queries, p->value_dim});
+    again.out =
+        heed_tensor_dense(f->out, HEED_F32, 4, (int64_t[]){p->batch, p->heads, p->queries, p->value_dim});
     again.row_state = f->row_state;
     again.extra = &extra;
     again.shared = f->forward;
@@ -135,7 +140,8 @@ static heed_status forward_again(const heed_run *run, const heed_pipeline *pipel
     return HEED_OK;
 }
 
-/* Step 1b: gradient of the output before the read stage. The read stage's own parameters are few and are done in order. */
+/* Step 1b: gradient of the output before the read stage. The read stage's own parameters are few and are done
+ * in order. */
 static void output_backward(const heed_run *run, const heed_pipeline *pipeline, frame *f)
 {
     const heed_problem *p = &run->plan->problem;
@@ -153,8 +159,8 @@ static void output_backward(const heed_run *run, const heed_pipeline *pipeline, 
                     row[e] = *at_f32(&run->gradients->dout, b, h, i, e);
                 if (read->form->output_backward)
                     read->form->output_backward(read, (int)b, h, i, 1,
-                                                f->out + ((b * p->heads + h) * p->queries + i) * p->value_dim, row,
-                                                w->value_stride);
+                                                f->out + ((b * p->heads + h) * p->queries + i) * p->value_dim,
+                                                row, w->value_stride);
             }
         }
 }
@@ -214,9 +220,10 @@ static void add_copies(float *x, int copies, int64_t n, int threads)
             x[i] += x[c * n + i];
 }
 
-/* Gradient of prepared rows back to rows as given. `drow` is [rows][row_stride], changed; `to` receives [rows][dim]. */
-static float *prepares_backward(const heed_pipeline *own, bool keys, heed_rows rows, prepare_work *mine, float *drow,
-                                int64_t stride)
+/* Gradient of prepared rows back to rows as given. `drow` is [rows][row_stride], changed; `to` receives
+ * [rows][dim]. */
+static float *prepares_backward(const heed_pipeline *own, bool keys, heed_rows rows, prepare_work *mine,
+                                float *drow, int64_t stride)
 {
     void (*hook[2])(const heed_form_state *, const heed_rows *) = {0};
     void (*back[2])(const heed_form_state *, const heed_rows *) = {0};
@@ -367,7 +374,8 @@ static void finish_backward(const heed_backward_work *w)
     }
     for (int s = 0; run->gradients->dparams && s < plan->slots; s++) {
         float *to = run->gradients->dparams[s].data;
-        const int64_t *shape = run->pipeline[plan->slot[s].pipeline].form[plan->slot[s].form].shape[plan->slot[s].param];
+        const int64_t *shape =
+            run->pipeline[plan->slot[s].pipeline].form[plan->slot[s].form].shape[plan->slot[s].param];
         const int64_t n = shape[0] * shape[1] * shape[2] * shape[3];
         for (int lane = 0; to && lane < w->copies.lanes; lane++)
             for (int64_t i = 0; i < n; i++)
@@ -421,7 +429,8 @@ static heed_status backward_of(const heed_run *run, const heed_pipeline *pipelin
         const heed_status status = forward_again(run, pipeline, &f);
         if (status != HEED_OK)
             return status;
-        out = heed_tensor_dense(f.out, HEED_F32, 4, (int64_t[]){p->batch, p->heads, p->queries, p->value_dim});
+        out =
+            heed_tensor_dense(f.out, HEED_F32, 4, (int64_t[]){p->batch, p->heads, p->queries, p->value_dim});
         row_state = f.row_state;
     }
     output_backward(run, pipeline, &f);

@@ -1,13 +1,15 @@
 /* What the backward kernels share.
  *
  * heed_backward (backward.c) frames the work of each pipeline:
- *   1. forward again where `out` or the row state was not given; the read stage's gradient; delta = dout . out
- *   2. the kernel's main pass (flash or rows): gradients of prepared rows, values, aux rows and of the parameters that
- *      tiles see
+ *   1. forward again where `out` or the row state was not given; the read stage's gradient; delta = dout .
+ * out
+ *   2. the kernel's main pass (flash or rows): gradients of prepared rows, values, aux rows and of the
+ * parameters that tiles see
  *   3. copies added in order; prepare hooks backward; gradients stored, added over pipelines
  *
- * Determinism: whatever several pieces of work add to lies in copies that belong to fixed pieces of work, never to threads.
- * Parameter gradients gather in `lanes`: piece n of a pass works in lane n % lanes, the pieces of a lane one after the other.
+ * Determinism: whatever several pieces of work add to lies in copies that belong to fixed pieces of work,
+ * never to threads. Parameter gradients gather in `lanes`: piece n of a pass works in lane n % lanes, the
+ * pieces of a lane one after the other.
  */
 #ifndef HEED_KERNELS_BACKWARD_H
 #define HEED_KERNELS_BACKWARD_H
@@ -29,16 +31,18 @@ typedef struct heed_backward_work {
     int64_t padded_queries; /* N rounded up to whole blocks of HEED_BACK_BLOCK */
     int key_heads;          /* H where keys are prepared by query head, else G */
     /* made before the main pass */
-    float *dout;  /* [batch][H][padded_queries][value_stride] gradient of the output before the read stage; padding 0 */
+    float *dout;  /* [batch][H][padded_queries][value_stride] gradient of the output before the read stage;
+                     padding 0 */
     float *norm;  /* [batch][H][N] of the row state; only where the main pass is flash */
     float *lse;   /* [batch][H][N] likewise */
     float *delta; /* [batch][H][N] sum of weight times its gradient; likewise */
     float *query; /* [batch][H][padded_queries][row_stride] prepared, padding 0; likewise */
     float *aux;   /* as daux, without copies; likewise */
     /* filled by the main pass; zero before it */
-    float *dquery; /* [copies.query][batch][H][padded_queries][row_stride] gradient of prepared rows as the product meets
-                      them, so scaled where pipeline->pair < 0 */
-    float *daux;   /* [copies.query][batch][H][aux_floats][padded_queries], by blocks of queries: see heed_daux */
+    float *dquery; /* [copies.query][batch][H][padded_queries][row_stride] gradient of prepared rows as the
+                      product meets them, so scaled where pipeline->pair < 0 */
+    float
+        *daux; /* [copies.query][batch][H][aux_floats][padded_queries], by blocks of queries: see heed_daux */
     float *dkey;   /* [copies.key][batch][key_heads][M][row_stride] gradient of prepared keys */
     float *dvalue; /* [copies.key][batch][G][M][value_stride] */
     float *lane;   /* [copies.lanes][parameter floats] */
@@ -55,32 +59,38 @@ typedef struct heed_backward_work {
 /* Points the parameter gradients of a thread's own copy of the pipeline at a lane. */
 void heed_set_lane(const heed_backward_work *work, heed_pipeline *own, int lane);
 
-/* Gradient rows of aux of form `form` for a block of queries that starts at query0 with `rows` rows: the block's daux as
- * heed_aux_of expects it lies at the block's first query, so every pass must cut queries at the same places:
- * multiples of HEED_BACK_BLOCK. */
+/* Gradient rows of aux of form `form` for a block of queries that starts at query0 with `rows` rows: the
+ * block's daux as heed_aux_of expects it lies at the block's first query, so every pass must cut queries at
+ * the same places: multiples of HEED_BACK_BLOCK. */
 #define HEED_BACK_BLOCK (64 / HEED_STRIP * HEED_STRIP)
-static inline float *heed_daux(const heed_backward_work *work, int copy, int64_t batch, int64_t head, int64_t query0)
+static inline float *heed_daux(const heed_backward_work *work, int copy, int64_t batch, int64_t head,
+                               int64_t query0)
 {
     const heed_problem *p = &work->run->plan->problem;
-    return work->daux + ((((int64_t)copy * p->batch + batch) * p->heads + head) * work->padded_queries + query0) *
-                            work->pipeline->aux_floats;
+    return work->daux +
+           ((((int64_t)copy * p->batch + batch) * p->heads + head) * work->padded_queries + query0) *
+               work->pipeline->aux_floats;
 }
 
-static inline float *heed_dquery(const heed_backward_work *work, int copy, int64_t batch, int64_t head, int64_t query)
+static inline float *heed_dquery(const heed_backward_work *work, int copy, int64_t batch, int64_t head,
+                                 int64_t query)
 {
     const heed_problem *p = &work->run->plan->problem;
     return work->dquery +
-           ((((int64_t)copy * p->batch + batch) * p->heads + head) * work->padded_queries + query) * work->row_stride;
+           ((((int64_t)copy * p->batch + batch) * p->heads + head) * work->padded_queries + query) *
+               work->row_stride;
 }
 
-static inline float *heed_dkey(const heed_backward_work *work, int copy, int64_t batch, int64_t key_head, int64_t key)
+static inline float *heed_dkey(const heed_backward_work *work, int copy, int64_t batch, int64_t key_head,
+                               int64_t key)
 {
     const heed_problem *p = &work->run->plan->problem;
-    return work->dkey +
-           ((((int64_t)copy * p->batch + batch) * work->key_heads + key_head) * p->keys + key) * work->row_stride;
+    return work->dkey + ((((int64_t)copy * p->batch + batch) * work->key_heads + key_head) * p->keys + key) *
+                            work->row_stride;
 }
 
-static inline float *heed_dvalue(const heed_backward_work *work, int copy, int64_t batch, int64_t group, int64_t key)
+static inline float *heed_dvalue(const heed_backward_work *work, int copy, int64_t batch, int64_t group,
+                                 int64_t key)
 {
     const heed_problem *p = &work->run->plan->problem;
     return work->dvalue +
@@ -93,8 +103,9 @@ static inline float *heed_dout(const heed_backward_work *work, int64_t batch, in
     return work->dout + ((batch * p->heads + head) * work->padded_queries + query) * work->value_stride;
 }
 
-/* The main passes. Each thread's own buffers lie at run->threads + thread * run->per_thread and begin with a heed_pipeline
- * for its copy. A rows pass computes norms and deltas itself and calls norm_backward for its rows. */
+/* The main passes. Each thread's own buffers lie at run->threads + thread * run->per_thread and begin with a
+ * heed_pipeline for its copy. A rows pass computes norms and deltas itself and calls norm_backward for its
+ * rows. */
 void heed_flash_backward(const heed_backward_work *work);
 heed_copies heed_flash_copies(const heed_plan *plan, const heed_pipeline *pipeline);
 size_t heed_flash_backward_per_thread(const heed_plan *plan, const heed_pipeline *pipeline);

@@ -2,7 +2,8 @@
 #include <heed/maths.h>
 
 /* Keeps the strongest links in falling order; of equal weights the earlier key stands first. */
-static void keep_strongest(float *top_weight, int32_t *top_key, int top, const float *weight, int cols, int64_t key0)
+static void keep_strongest(float *top_weight, int32_t *top_key, int top, const float *weight, int cols,
+                           int64_t key0)
 {
     for (int j = 0; j < cols; j++) {
         const float w = weight[j];
@@ -18,8 +19,8 @@ static void keep_strongest(float *top_weight, int32_t *top_key, int top, const f
     }
 }
 
-void heed_capture_rows(const heed_capture_target *to, int batch, int head, int64_t query0, int64_t key0, int rows,
-                       int cols, const float *weight, int64_t stride)
+void heed_capture_rows(const heed_capture_target *to, int batch, int head, int64_t query0, int64_t key0,
+                       int rows, int cols, const float *weight, int64_t stride)
 {
     for (int i = 0; i < rows; i++) {
         const float *row = weight + i * stride;

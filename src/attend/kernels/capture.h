@@ -20,7 +20,7 @@ typedef struct heed_capture_target {
 } heed_capture_target;
 
 /* Takes weights [rows][stride] of queries query0... against keys key0... (cols of them real). */
-void heed_capture_rows(const heed_capture_target *to, int batch, int head, int64_t query0, int64_t key0, int rows,
-                       int cols, const float *weight, int64_t stride);
+void heed_capture_rows(const heed_capture_target *to, int batch, int head, int64_t query0, int64_t key0,
+                       int rows, int cols, const float *weight, int64_t stride);
 
 #endif

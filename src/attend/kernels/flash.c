@@ -1,14 +1,17 @@
 /* Forward, online: key blocks pass by once, weights never leave the cache.
  *
- * A piece of work is a block of queries of the heads that share one kv head. Keys are packed once for all of them; strips of
- * HEED_STRIP queries meet a block of HEED_KEYS keys in a tile of scores that stays in the first cache: product, forms,
- * online normaliser, product with the values. Blocks that `where` closes are never visited, and inside a partly open block
- * a strip computes only the columns between its first and last open run of HEED_SUB keys.
+ * A piece of work is a block of queries of the heads that share one kv head. Keys are packed once for all of
+ * them; strips of HEED_STRIP queries meet a block of HEED_KEYS keys in a tile of scores that stays in the
+ * first cache: product, forms, online normaliser, product with the values. Blocks that `where` closes are
+ * never visited, and inside a partly open block a strip computes only the columns between its first and last
+ * open run of HEED_SUB keys.
  *
- * Statistics need final weights, which are known when the row is complete. So with capture the unnormalised weights of the
- * block of queries are kept, with each later rescaling, and swept once at the end; no score is computed twice.
+ * Statistics need final weights, which are known when the row is complete. So with capture the unnormalised
+ * weights of the block of queries are kept, with each later rescaling, and swept once at the end; no score is
+ * computed twice.
  */
 #include "attend/kernels/flash.h"
+#include "attend/kernels/bf16.h"
 #include "attend/kernels/capture.h"
 #include <stdlib.h>
 #include <string.h>
@@ -16,18 +19,19 @@
 /* One thread's buffers. R rows: those of all heads of a piece of work, each head padded to whole strips. */
 typedef struct flash_work {
     heed_key_block keys;
-    heed_query_block *query; /* [heads of a group] */
-    float *sum;              /* [R][value_stride] */
+    heed_query_block *query;                          /* [heads of a group] */
+    float *sum;                                       /* [R][value_stride] */
     float *max, *norm_sum, *count, *rescale, *moment; /* [R] */
-    float *score;            /* [HEED_STRIP][HEED_KEYS] */
-    uint8_t *was_open;       /* [HEED_STRIP][HEED_KEYS], for values that are not finite */
-    uint8_t *state;          /* [heads of a group][blocks] */
-    heed_row_end *end;       /* [R] */
-    float *kept;             /* [R][keys rounded up] unnormalised weights, with capture */
-    float *kept_rescale;     /* [blocks][R] */
+    float *score;                                     /* [HEED_STRIP][HEED_KEYS] */
+    uint8_t *was_open;   /* [HEED_STRIP][HEED_KEYS], for values that are not finite */
+    uint8_t *state;      /* [heads of a group][blocks] */
+    heed_row_end *end;   /* [R] */
+    float *kept;         /* [R][keys rounded up] unnormalised weights, with capture */
+    float *kept_rescale; /* [blocks][R] */
     int64_t kept_stride;
     heed_row_work rows;
     heed_sight sight;
+    heed_bf16_work bf16; /* where pipeline->fast_products */
 } flash_work;
 
 static int padded_block(const heed_pipeline *pipeline)
@@ -43,7 +47,7 @@ static flash_work take_work(heed_arena *arena, const heed_plan *plan, const heed
     const int64_t stride = heed_row_stride(plan, pipeline), aux = pipeline->aux_floats;
     flash_work work = {0};
     work.keys.pos = heed_arena_take(arena, HEED_KEYS, sizeof(int32_t));
-    work.keys.transposed = heed_arena_take(arena, (size_t)stride * HEED_KEYS, sizeof(float));
+    work.keys.transposed = heed_arena_take(arena, (size_t)stride * HEED_KEY_STRIDE, sizeof(float));
     work.keys.value = heed_arena_take(arena, (size_t)heed_value_stride(plan) * HEED_KEYS, sizeof(float));
     work.query = heed_arena_take(arena, (size_t)heads, sizeof *work.query);
     for (int h = 0; h < heads; h++) {
@@ -69,6 +73,8 @@ static flash_work take_work(heed_arena *arena, const heed_plan *plan, const heed
     }
     work.rows = heed_take_row_work(arena, plan, block);
     work.sight = heed_take_sight(arena, plan);
+    if (pipeline->fast_products)
+        work.bf16 = heed_take_bf16_work(arena, plan, pipeline);
     return work;
 }
 
@@ -84,8 +90,10 @@ size_t heed_flash_shared(const heed_plan *plan, const heed_pipeline *pipeline)
 {
     heed_arena arena = {0};
     if (plan->problem.with & HEED_WITH_KEY_SUMS)
-        heed_arena_take(&arena, (size_t)(pipeline->segments * plan->problem.batch * plan->problem.heads * plan->problem.keys),
-                  sizeof(float));
+        heed_arena_take(
+            &arena,
+            (size_t)(pipeline->segments * plan->problem.batch * plan->problem.heads * plan->problem.keys),
+            sizeof(float));
     return arena.used;
 }
 
@@ -107,8 +115,8 @@ static bool keeps_weights(const heed_run *run, const heed_pipeline *pipeline)
            wants_entropy_sweep(run, pipeline);
 }
 
-static void add_values_where_open(const heed_run *run, const heed_key_block *keys, const uint8_t *open, int first,
-                                  int cols, int rows, const float *weight, float *sum)
+static void add_values_where_open(const heed_run *run, const heed_key_block *keys, const uint8_t *open,
+                                  int first, int cols, int rows, const float *weight, float *sum)
 {
     const int64_t stride = heed_value_stride(run->plan);
     for (int i = 0; i < rows; i++)
@@ -122,9 +130,19 @@ static void add_values_where_open(const heed_run *run, const heed_key_block *key
         }
 }
 
+static void rescale_rows(float *sum, int64_t stride, int64_t cols, int rows, const float *factor)
+{
+    for (int i = 0; i < rows; i++) {
+        if (factor[i] == 1.0f)
+            continue;
+        for (int64_t e = 0; e < cols; e += HEED_WIDTH)
+            heed_vec_store(sum + i * stride + e, heed_vec_load(sum + i * stride + e) * factor[i]);
+    }
+}
+
 /* One strip of a head against the packed block. row0: the strip's first row among all rows of the piece. */
-static void meet(const heed_run *run, const heed_pipeline *pipeline, flash_work *work, const heed_query_block *query,
-                 int strip0, int64_t row0, uint8_t state, bool keep)
+static void meet(const heed_run *run, const heed_pipeline *pipeline, flash_work *work,
+                 const heed_query_block *query, int strip0, int64_t row0, uint8_t state, bool keep)
 {
     const heed_plan *plan = run->plan;
     const heed_key_block *keys = &work->keys;
@@ -155,8 +173,10 @@ static void meet(const heed_run *run, const heed_pipeline *pipeline, flash_work 
         if (low == high) {
             if (keep)
                 for (int i = 0; i < rows; i++) {
-                    memset(work->kept + (row0 + i) * work->kept_stride + keys->key0, 0, HEED_KEYS * sizeof(float));
-                    work->kept_rescale[(row0 + i) * (work->kept_stride / HEED_KEYS) + keys->key0 / HEED_KEYS] = 1.0f;
+                    memset(work->kept + (row0 + i) * work->kept_stride + keys->key0, 0,
+                           HEED_KEYS * sizeof(float));
+                    work->kept_rescale[(row0 + i) * (work->kept_stride / HEED_KEYS) +
+                                       keys->key0 / HEED_KEYS] = 1.0f;
                 }
             return;
         }
@@ -180,10 +200,13 @@ static void meet(const heed_run *run, const heed_pipeline *pipeline, flash_work 
                       .query = query->prepared + strip0 * row_stride,
                       .query_stride = row_stride,
                       .key = keys->transposed + first,
-                      .key_stride = HEED_KEYS,
+                      .key_stride = HEED_KEY_STRIDE,
                       .dim = pipeline->row_dim,
                       .inputs = &run->inputs};
-    heed_scores(pipeline, &tile);
+    if (pipeline->fast_products)
+        heed_bf16_scores(pipeline, &work->bf16, &tile, first);
+    else
+        heed_scores(pipeline, &tile);
     heed_adjust(pipeline, pipeline->adjust, pipeline->adjusts, &tile, query, strip0, NULL);
     const uint8_t *open = partly ? heed_mask_tile(run, pipeline, &tile, &work->sight) : NULL;
     if (open || last > keys->count)
@@ -210,15 +233,12 @@ static void meet(const heed_run *run, const heed_pipeline *pipeline, flash_work 
     normalise->form->online(normalise, &tile, &sums);
 
     float *sum = work->sum + row0 * value_stride;
-    for (int i = 0; i < rows; i++) {
-        const float factor = sums.rescale[i];
-        if (factor != 1.0f)
-            for (int64_t e = 0; e < value_stride; e++)
-                sum[i * value_stride + e] *= factor;
-    }
-    if (keys->value_finite)
-        heed_accumulate(rows, tile.cols, tile.score, HEED_KEYS, 1,
-                        keys->value + first * value_stride, value_stride, sum, value_stride, value_stride);
+    rescale_rows(sum, value_stride, heed_value_cols(plan), rows, sums.rescale);
+    if (keys->value_finite && pipeline->fast_products)
+        heed_bf16_accumulate(plan, &work->bf16, &tile, first, sum);
+    else if (keys->value_finite)
+        heed_accumulate(HEED_STRIP, tile.cols, tile.score, HEED_KEYS, 1, keys->value + first * value_stride,
+                        value_stride, sum, value_stride, heed_value_cols(plan));
     else
         add_values_where_open(run, keys, work->was_open, first, tile.cols, rows, work->score, sum);
     if (keep)
@@ -227,11 +247,13 @@ static void meet(const heed_run *run, const heed_pipeline *pipeline, flash_work 
             memset(to, 0, (size_t)first * sizeof(float));
             memcpy(to + first, tile.score + i * HEED_KEYS, (size_t)tile.cols * sizeof(float));
             memset(to + last, 0, (size_t)(HEED_KEYS - last) * sizeof(float));
-            work->kept_rescale[(row0 + i) * (work->kept_stride / HEED_KEYS) + keys->key0 / HEED_KEYS] = sums.rescale[i];
+            work->kept_rescale[(row0 + i) * (work->kept_stride / HEED_KEYS) + keys->key0 / HEED_KEYS] =
+                sums.rescale[i];
         }
 }
 
-/* Entropy from the sums kept online: log(sum) - moment / sum is that of the softmax part, whose weights the form scales. */
+/* Entropy from the sums kept online: log(sum) - moment / sum is that of the softmax part, whose weights the
+ * form scales. */
 static float entropy_of(float sum, float moment, float scale)
 {
     if (sum == 0.0f)
@@ -287,7 +309,8 @@ static void finish(const heed_run *run, const heed_pipeline *pipeline, flash_wor
     const heed_plan *plan = run->plan;
     const int64_t H = plan->problem.heads, N = plan->problem.queries, stride = heed_value_stride(plan);
     const heed_form_state *normalise = &pipeline->form[pipeline->normalise];
-    const heed_row_sums sums = {.max = work->max + row0, .sum = work->norm_sum + row0, .count = work->count + row0};
+    const heed_row_sums sums = {
+        .max = work->max + row0, .sum = work->norm_sum + row0, .count = work->count + row0};
     heed_row_end *end = work->end + row0;
     normalise->form->finish(normalise, query->head, query->rows, &sums, end);
     float *sum = work->sum + row0 * stride;
@@ -313,6 +336,23 @@ static void finish(const heed_run *run, const heed_pipeline *pipeline, flash_wor
     heed_write_output(run, pipeline, query->batch, query->head, query->query0, query->rows, sum, stride);
 }
 
+/* Keys and values as the products of this pipeline want them. */
+static void pack_block(const heed_run *run, const heed_pipeline *pipeline, flash_work *work)
+{
+    heed_key_block *block = &work->keys;
+    if (!pipeline->fast_products) {
+        heed_pack_values(run, block);
+        if (!pipeline->keys_by_head)
+            heed_pack_keys(run, pipeline, 0, block, &work->rows);
+        return;
+    }
+    heed_place_keys(run, block);
+    heed_bf16_keys(run, block, &work->bf16);
+    heed_bf16_values(run, block, &work->bf16);
+    if (!block->value_finite)
+        heed_pack_values(run, block); /* values that are not finite are read one by one */
+}
+
 static void run_block(const heed_run *run, const heed_pipeline *pipeline, const piece *at, int64_t query0,
                       flash_work *work, float *key_sums)
 {
@@ -334,6 +374,8 @@ static void run_block(const heed_run *run, const heed_pipeline *pipeline, const 
         query->query0 = query0;
         query->rows = rows;
         heed_prepare_queries(run, pipeline, query, &work->rows);
+        if (pipeline->fast_products)
+            heed_bf16_queries(run, pipeline, query);
         int32_t least = query->pos[0], most = least;
         for (int i = 1; i < rows; i++) {
             least = query->pos[i] < least ? query->pos[i] : least;
@@ -368,9 +410,7 @@ static void run_block(const heed_run *run, const heed_pipeline *pipeline, const 
         block->key0 = b * HEED_KEYS;
         block->count = (int)(keys - block->key0 < HEED_KEYS ? keys - block->key0 : HEED_KEYS);
         block->cols = (int)heed_round_up(block->count, HEED_SUB);
-        heed_pack_values(run, block);
-        if (!pipeline->keys_by_head)
-            heed_pack_keys(run, pipeline, 0, block, &work->rows);
+        pack_block(run, pipeline, work);
         for (int h = 0; h < at->heads; h++) {
             const uint8_t state = work->state[h * all_blocks + b];
             if (state == HEED_CLOSED)

@@ -47,7 +47,7 @@ void heed_backward_layout(heed_plan *plan);
 void heed_write_lse(const heed_run *run, int64_t batch, int64_t head, int64_t query, float lse);
 
 /* Runs the read stage on finished rows (in place) and stores them in `out`. */
-void heed_write_output(const heed_run *run, const heed_pipeline *pipeline, int batch, int head, int64_t query0,
-                       int rows, float *sum, int64_t stride);
+void heed_write_output(const heed_run *run, const heed_pipeline *pipeline, int batch, int head,
+                       int64_t query0, int rows, float *sum, int64_t stride);
 
 #endif

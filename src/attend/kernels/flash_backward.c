@@ -1,9 +1,9 @@
 /* Backward, online: keys outside, queries inside, weights made again tile by tile from the saved norms.
  *
- * A piece of work is a kv head with every copies.query-th block of keys. For each block of queries the tiles of weights P
- * and of score gradients dS are made strip by strip, then the three products run over the whole block:
- *     dV += Pᵀ dO,     dK += dSᵀ Q,     dQ += dS K
- * Each product skips what `where` closed: per strip the columns, per run of HEED_SUB keys the rows.
+ * A piece of work is a kv head with every copies.query-th block of keys. For each block of queries the tiles
+ * of weights P and of score gradients dS are made strip by strip, then the three products run over the whole
+ * block: dV += Pᵀ dO,     dK += dSᵀ Q,     dQ += dS K Each product skips what `where` closed: per strip the
+ * columns, per run of HEED_SUB keys the rows.
  */
 #include "attend/kernels/backward.h"
 #include <string.h>
@@ -14,19 +14,19 @@
 typedef struct back_work {
     heed_pipeline *own;
     heed_key_block keys;
-    float *weight, *dscore;      /* [HEED_BACK_BLOCK][HEED_KEYS] */
-    float *logit;                /* [HEED_STRIP][HEED_KEYS] what the modifiers put out */
-    float *kept;                 /* [HEED_STRIP][HEED_KEYS] input of a form with HEED_KEEPS_INPUT */
-    float *dkey, *dvalue;        /* [HEED_KEYS][row_stride], [HEED_KEYS][value_stride] */
-    float *dkey_transposed;      /* [row_stride][HEED_KEYS], for pair forms */
+    float *weight, *dscore; /* [HEED_BACK_BLOCK][HEED_KEYS] */
+    float *logit;           /* [HEED_STRIP][HEED_KEYS] what the modifiers put out */
+    float *kept;            /* [HEED_STRIP][HEED_KEYS] input of a form with HEED_KEEPS_INPUT */
+    float *dkey, *dvalue;   /* [HEED_KEYS][row_stride], [HEED_KEYS][value_stride] */
+    float *dkey_transposed; /* [row_stride][HEED_KEY_STRIDE], for pair forms */
     heed_row_work rows;
     heed_sight sight;
 } back_work;
 
 static back_work take_work(heed_arena *arena, const heed_plan *plan, const heed_pipeline *pipeline)
 {
-    const size_t row = (size_t)heed_row_stride(plan, pipeline) * HEED_KEYS;
-    const size_t value = (size_t)heed_round_up(plan->problem.value_dim, 2 * HEED_WIDTH) * HEED_KEYS;
+    const size_t row = (size_t)heed_row_stride(plan, pipeline) * HEED_KEY_STRIDE;
+    const size_t value = (size_t)(heed_value_stride(plan) + 2 * HEED_WIDTH) * HEED_KEY_STRIDE;
     back_work w = {.own = heed_arena_take(arena, 1, sizeof *w.own)};
     w.keys.pos = heed_arena_take(arena, HEED_KEYS, sizeof(int32_t));
     w.keys.transposed = heed_arena_take(arena, row, sizeof(float));
@@ -68,7 +68,8 @@ heed_copies heed_flash_copies(const heed_plan *plan, const heed_pipeline *pipeli
     return (heed_copies){.query = (int)copies, .key = 1, .lanes = (int)lanes};
 }
 
-/* One block of queries against the packed keys: which columns each strip computed, which rows each run of keys met. */
+/* One block of queries against the packed keys: which columns each strip computed, which rows each run of
+ * keys met. */
 typedef struct extent {
     int first_col[HEED_BACK_BLOCK], last_col[HEED_BACK_BLOCK]; /* by strip */
     int first_row[HEED_KEYS / HEED_SUB], last_row[HEED_KEYS / HEED_SUB];
@@ -100,8 +101,8 @@ static bool any_open(const uint8_t *state, int n)
 }
 
 /* Weights and score gradients of one strip. Returns whether anything in it is open. */
-static bool strip_backward(const heed_backward_work *work, back_work *mine, const heed_query_block *query, int strip0,
-                           int *first_col, int *last_col)
+static bool strip_backward(const heed_backward_work *work, back_work *mine, const heed_query_block *query,
+                           int strip0, int *first_col, int *last_col)
 {
     const heed_run *run = work->run;
     const heed_pipeline *pipeline = mine->own;
@@ -145,12 +146,10 @@ static bool strip_backward(const heed_backward_work *work, back_work *mine, cons
                       .query = query->prepared + strip0 * work->row_stride,
                       .query_stride = work->row_stride,
                       .key = keys->transposed + first,
-                      .key_stride = HEED_KEYS,
+                      .key_stride = HEED_KEY_STRIDE,
                       .dim = pipeline->row_dim,
                       .inputs = &run->inputs,
-                      .dscore = dscore + first,
-                      .dquery = heed_dquery(work, 0, query->batch, query->head, query0),
-                      .dkey = mine->dkey_transposed + first};
+                      .dscore = dscore + first};
     heed_scores(pipeline, &tile);
     heed_adjust(pipeline, pipeline->adjust, pipeline->adjusts, &tile, query, strip0, mine->kept);
     const uint8_t *open = partly ? heed_mask_tile(run, pipeline, &tile, &mine->sight) : NULL;
@@ -159,13 +158,14 @@ static bool strip_backward(const heed_backward_work *work, back_work *mine, cons
     heed_adjust(pipeline, pipeline->modify, pipeline->modifies, &tile, query, strip0, mine->kept);
     if (pipeline->modifies > 0)
         for (int i = 0; i < rows; i++)
-            memcpy(mine->logit + i * HEED_KEYS + first, tile.score + i * HEED_KEYS, (size_t)cols * sizeof(float));
+            memcpy(mine->logit + i * HEED_KEYS + first, tile.score + i * HEED_KEYS,
+                   (size_t)cols * sizeof(float));
 
     const heed_form_state *normalise = &pipeline->form[pipeline->normalise];
     const int64_t at = (query->batch * p->heads + query->head) * p->queries + query0;
     normalise->form->weights(normalise, &tile, work->norm + at);
     heed_product(p->value_dim, heed_dout(work, query->batch, query->head, query0), work->value_stride, 1,
-                 keys->value_transposed + first, HEED_KEYS, tile.dscore, HEED_KEYS, cols);
+                 keys->value_transposed + first, HEED_KEY_STRIDE, tile.dscore, HEED_KEYS, cols);
     normalise->form->weights_backward(normalise, &tile, work->norm + at, work->delta + at);
     for (int i = 0; partly && i < rows; i++)
         for (int j = 0; j < cols; j++) {
@@ -187,8 +187,8 @@ static bool strip_backward(const heed_backward_work *work, back_work *mine, cons
 }
 
 /* Score gradients through a pair hook, which adds to query rows and transposed keys by itself. */
-static void pair_backward(const heed_backward_work *work, back_work *mine, const heed_query_block *query, int strip0,
-                          int first, int last, int copy)
+static void pair_backward(const heed_backward_work *work, back_work *mine, const heed_query_block *query,
+                          int strip0, int first, int last, int copy)
 {
     const heed_pipeline *pipeline = mine->own;
     const heed_form_state *form = &pipeline->form[pipeline->pair];
@@ -212,7 +212,7 @@ static void pair_backward(const heed_backward_work *work, back_work *mine, const
                       .query = query->prepared + strip0 * work->row_stride,
                       .query_stride = work->row_stride,
                       .key = mine->keys.transposed + first,
-                      .key_stride = HEED_KEYS,
+                      .key_stride = HEED_KEY_STRIDE,
                       .dim = pipeline->row_dim,
                       .inputs = &work->run->inputs,
                       .dscore = dscore + first,
@@ -221,8 +221,8 @@ static void pair_backward(const heed_backward_work *work, back_work *mine, const
     form->form->pair_backward(form, &tile);
 }
 
-static void products(const heed_backward_work *work, back_work *mine, const heed_query_block *query, const extent *e,
-                     int copy)
+static void products(const heed_backward_work *work, back_work *mine, const heed_query_block *query,
+                     const extent *e, int copy)
 {
     const int64_t row = work->row_stride, value = work->value_stride;
     const bool pair = mine->own->pair >= 0;
@@ -235,7 +235,8 @@ static void products(const heed_backward_work *work, back_work *mine, const heed
         else
             heed_accumulate(HEED_STRIP, last - first, mine->dscore + strip0 * HEED_KEYS + first, HEED_KEYS, 1,
                             mine->keys.natural + first * row, row,
-                            heed_dquery(work, copy, query->batch, query->head, query->query0 + strip0), row, row);
+                            heed_dquery(work, copy, query->batch, query->head, query->query0 + strip0), row,
+                            row);
     }
     const float *dout = heed_dout(work, query->batch, query->head, query->query0);
     for (int key = 0; key < mine->keys.cols; key += HEED_STRIP) {
@@ -245,8 +246,8 @@ static void products(const heed_backward_work *work, back_work *mine, const heed
         const int last = e->last_row[s] > e->last_row[t] ? e->last_row[s] : e->last_row[t];
         if (first >= last)
             continue;
-        heed_accumulate(keys, last - first, mine->weight + first * HEED_KEYS + key, 1, HEED_KEYS, dout + first * value,
-                        value, mine->dvalue + key * value, value, value);
+        heed_accumulate(keys, last - first, mine->weight + first * HEED_KEYS + key, 1, HEED_KEYS,
+                        dout + first * value, value, mine->dvalue + key * value, value, value);
         if (!pair)
             heed_accumulate(keys, last - first, mine->dscore + first * HEED_KEYS + key, 1, HEED_KEYS,
                             query->prepared + first * row, row, mine->dkey + key * row, row, row);
@@ -314,7 +315,7 @@ static void store_keys(const heed_backward_work *work, back_work *mine, int64_t 
     }
     for (int j = 0; j < keys->count; j++)
         for (int d = 0; d < mine->own->row_dim; d++)
-            to[j * work->row_stride + d] += mine->dkey_transposed[d * HEED_KEYS + j];
+            to[j * work->row_stride + d] += mine->dkey_transposed[d * HEED_KEY_STRIDE + j];
 }
 
 static void key_block_backward(const heed_backward_work *work, back_work *mine, int64_t batch, int64_t group,
@@ -323,7 +324,7 @@ static void key_block_backward(const heed_backward_work *work, back_work *mine, 
     const heed_run *run = work->run;
     const heed_pipeline *pipeline = mine->own;
     heed_key_block *keys = &mine->keys;
-    const size_t row = (size_t)work->row_stride * HEED_KEYS * sizeof(float);
+    const size_t row = (size_t)work->row_stride * HEED_KEY_STRIDE * sizeof(float);
     keys->batch = (int)batch;
     keys->group = (int)group;
     keys->key0 = block * HEED_KEYS;

@@ -13,7 +13,8 @@ int heed_most_heads(const heed_plan *plan, const heed_pipeline *pipeline)
     return most;
 }
 
-float *heed_aux_of(const heed_pipeline *pipeline, int form, const heed_query_block *block, float *aux, int row)
+float *heed_aux_of(const heed_pipeline *pipeline, int form, const heed_query_block *block, float *aux,
+                   int row)
 {
     const heed_form_state *state = &pipeline->form[form];
     return aux + (int64_t)pipeline->aux_at[form] * heed_round_up(block->rows, HEED_STRIP) +
@@ -27,6 +28,13 @@ int64_t heed_row_stride(const heed_plan *plan, const heed_pipeline *pipeline)
 }
 
 int64_t heed_value_stride(const heed_plan *plan)
+{
+    const int64_t stride = heed_value_cols(plan);
+    return stride >= 64 && stride % 32 == 0 ? stride + 16
+                                            : stride; /* an odd number of cache lines, see HEED_KEY_STRIDE */
+}
+
+int64_t heed_value_cols(const heed_plan *plan)
 {
     return heed_round_up(plan->problem.value_dim, HEED_WIDTH);
 }
@@ -47,8 +55,8 @@ heed_row_work heed_take_row_work(heed_arena *arena, const heed_plan *plan, int r
     return work;
 }
 
-static const char *row_of(const heed_run *run, const heed_tensor *tensor, bool paged, int64_t batch, int64_t head,
-                          int64_t row)
+const char *heed_row_of(const heed_run *run, const heed_tensor *tensor, bool paged, int64_t batch,
+                        int64_t head, int64_t row)
 {
     const char *data = tensor->data;
     if (!paged)
@@ -102,7 +110,7 @@ void heed_load_rows(const heed_run *run, const heed_tensor *tensor, bool paged, 
 {
     const int64_t dim = tensor->shape[3];
     for (int r = 0; r < count; r++)
-        load_row(tensor, row_of(run, tensor, paged, batch, head, first + r), dim, to + r * stride);
+        load_row(tensor, heed_row_of(run, tensor, paged, batch, head, first + r), dim, to + r * stride);
 }
 
 /* One stage of a transposition by halves: x[i] and x[i + half] exchange every other run of `half` entries. */
@@ -154,8 +162,8 @@ void heed_transpose(const float *from, int64_t from_stride, int rows, int cols, 
 }
 
 /* Runs the forms that prepare rows: from work->raw to `out`. */
-static void run_prepares(const heed_pipeline *pipeline, bool keys, heed_rows rows, heed_row_work *work, float *out,
-                         int64_t out_stride, float scale, int dim_out)
+static void run_prepares(const heed_pipeline *pipeline, bool keys, heed_rows rows, heed_row_work *work,
+                         float *out, int64_t out_stride, float scale, int dim_out)
 {
     void (*hook[HEED_MAX_HOOKS])(const heed_form_state *, const heed_rows *);
     const heed_form_state *state[HEED_MAX_HOOKS];
@@ -200,7 +208,8 @@ void heed_prepare_queries(const heed_run *run, const heed_pipeline *pipeline, he
     continue_positions(block->pos, block->rows, padded);
     block->contiguous = run->default_positions || heed_runs_by_one(block->pos, padded);
 
-    heed_load_rows(run, &run->q, false, block->batch, block->head, block->query0, block->rows, work->raw, stride);
+    heed_load_rows(run, &run->q, false, block->batch, block->head, block->query0, block->rows, work->raw,
+                   stride);
     heed_rows rows = {.count = block->rows,
                       .dim = (int)plan->problem.dim,
                       .batch = block->batch,
@@ -223,21 +232,26 @@ void heed_prepare_queries(const heed_run *run, const heed_pipeline *pipeline, he
         memset(block->prepared + r * stride, 0, (size_t)stride * sizeof(float));
 }
 
+void heed_place_keys(const heed_run *run, heed_key_block *block)
+{
+    const int32_t *pos = run->key_pos + block->batch * run->key_pos_stride + block->key0;
+    memcpy(block->pos, pos, (size_t)block->count * sizeof *pos);
+    continue_positions(block->pos, block->count, HEED_KEYS);
+    block->contiguous = run->default_positions || heed_runs_by_one(block->pos, HEED_KEYS);
+}
+
 void heed_pack_keys(const heed_run *run, const heed_pipeline *pipeline, int head, heed_key_block *block,
                     heed_row_work *work)
 {
     const heed_plan *plan = run->plan;
     const bool paged = plan->problem.with & HEED_WITH_PAGES;
     const int64_t stride = heed_row_stride(plan, pipeline);
-    const int32_t *pos = run->key_pos + block->batch * run->key_pos_stride + block->key0;
-    memcpy(block->pos, pos, (size_t)block->count * sizeof *pos);
-    continue_positions(block->pos, block->count, HEED_KEYS);
-    block->contiguous = run->default_positions || heed_runs_by_one(block->pos, HEED_KEYS);
+    heed_place_keys(run, block);
 
     const float *rows_in = work->raw;
     int64_t in_stride = stride;
     if (run->k.type == HEED_F32 && run->k.stride[3] == sizeof(float) && !paged) {
-        rows_in = (const float *)row_of(run, &run->k, false, block->batch, block->group, block->key0);
+        rows_in = (const float *)heed_row_of(run, &run->k, false, block->batch, block->group, block->key0);
         in_stride = run->k.stride[2] / (int64_t)sizeof(float);
         if (run->k.stride[2] % (int64_t)sizeof(float) != 0)
             rows_in = NULL;
@@ -245,17 +259,20 @@ void heed_pack_keys(const heed_run *run, const heed_pipeline *pipeline, int head
         rows_in = NULL;
     }
     if (!rows_in) {
-        heed_load_rows(run, &run->k, paged, block->batch, block->group, block->key0, block->count, work->raw, stride);
+        heed_load_rows(run, &run->k, paged, block->batch, block->group, block->key0, block->count, work->raw,
+                       stride);
         rows_in = work->raw;
         in_stride = stride;
     }
     if (pipeline->plain_key && !block->natural) {
-        heed_transpose(rows_in, in_stride, block->count, pipeline->row_dim, block->transposed, HEED_KEYS, block->cols);
+        heed_transpose(rows_in, in_stride, block->count, pipeline->row_dim, block->transposed,
+                       HEED_KEY_STRIDE, block->cols);
         return;
     }
     if (rows_in != work->raw)
         for (int r = 0; r < block->count; r++)
-            memcpy(work->raw + r * stride, rows_in + r * in_stride, (size_t)plan->problem.dim * sizeof(float));
+            memcpy(work->raw + r * stride, rows_in + r * in_stride,
+                   (size_t)plan->problem.dim * sizeof(float));
     heed_rows rows = {.count = block->count,
                       .dim = (int)plan->problem.dim,
                       .batch = block->batch,
@@ -269,7 +286,8 @@ void heed_pack_keys(const heed_run *run, const heed_pipeline *pipeline, int head
     if (block->natural)
         for (int r = block->count; r < HEED_KEYS; r++)
             memset(natural + r * stride, 0, (size_t)stride * sizeof(float));
-    heed_transpose(natural, stride, block->count, pipeline->row_dim, block->transposed, HEED_KEYS, block->cols);
+    heed_transpose(natural, stride, block->count, pipeline->row_dim, block->transposed, HEED_KEY_STRIDE,
+                   block->cols);
 }
 
 static bool all_finite(const float *x, int64_t n)
@@ -286,12 +304,14 @@ void heed_pack_values(const heed_run *run, heed_key_block *block)
     const heed_plan *plan = run->plan;
     const bool paged = plan->problem.with & HEED_WITH_PAGES;
     const int64_t dim = plan->problem.value_dim, stride = heed_value_stride(plan);
-    heed_load_rows(run, &run->v, paged, block->batch, block->group, block->key0, block->count, block->value, stride);
+    heed_load_rows(run, &run->v, paged, block->batch, block->group, block->key0, block->count, block->value,
+                   stride);
     for (int r = 0; r < block->cols; r++) {
         const int64_t from = r < block->count ? dim : 0;
         memset(block->value + r * stride + from, 0, (size_t)(stride - from) * sizeof(float));
     }
     block->value_finite = all_finite(block->value, (int64_t)block->count * stride);
     if (block->value_transposed)
-        heed_transpose(block->value, stride, block->count, (int)dim, block->value_transposed, HEED_KEYS, block->cols);
+        heed_transpose(block->value, stride, block->count, (int)dim, block->value_transposed, HEED_KEY_STRIDE,
+                       block->cols);
 }

@@ -1,9 +1,10 @@
-/* Forward by complete rows, for forms that need them: selectors, projections, positions that count over the row, heads
- * that mix. Memory is O(rows of a block x keys); the products run through the same panels as elsewhere.
+/* Forward by complete rows, for forms that need them: selectors, projections, positions that count over the
+ * row, heads that mix. Memory is O(rows of a block x keys); the products run through the same panels as
+ * elsewhere.
  *
- * A piece of work is a block of queries of the heads that share one kv head, or of all heads where these mix. Weights are
- * made for all its rows (rows_weights.c), statistics taken, and the values summed by blocks of keys: as a product, or pair
- * by pair in tiles where few weights are left.
+ * A piece of work is a block of queries of the heads that share one kv head, or of all heads where these mix.
+ * Weights are made for all its rows (rows_weights.c), statistics taken, and the values summed by blocks of
+ * keys: as a product, or pair by pair in tiles where few weights are left.
  */
 #include "attend/kernels/rows.h"
 #include "attend/kernels/capture.h"
@@ -18,8 +19,9 @@ typedef struct forward_work {
 
 static forward_work take_work(heed_arena *arena, const heed_plan *plan, const heed_pipeline *pipeline)
 {
-    return (forward_work){.rows = heed_take_rows(arena, plan, pipeline, pipeline->query_block, false),
-                          .used = heed_arena_take(arena, HEED_STRIP * HEED_KEYS, 1)};
+    forward_work work = {.used = heed_arena_take(arena, HEED_STRIP * HEED_KEYS, 1)};
+    work.rows = heed_take_rows(arena, plan, pipeline, pipeline->query_block, false);
+    return work;
 }
 
 void heed_rows_layout(const heed_plan *plan, heed_pipeline *pipeline, size_t *shared, size_t *per_thread)
@@ -39,14 +41,16 @@ void heed_rows_layout(const heed_plan *plan, heed_pipeline *pipeline, size_t *sh
 }
 
 /* Values one by one, none through a closed pair. */
-static void add_used(const forward_work *work, const heed_row_head *head, int row, int rows, int64_t value_stride)
+static void add_used(const forward_work *work, const heed_row_head *head, int row, int rows,
+                     int64_t value_stride)
 {
     const heed_key_block *keys = &work->rows.keys;
     for (int i = 0; i < rows; i++) {
         const uint8_t *used = work->used + i * HEED_KEYS;
         const float *weight = head->score + (row + i) * work->rows.stride + keys->key0;
         float *restrict out = head->out + (row + i) * value_stride;
-        HEED_FOR_USED (j, used, keys->cols) {
+        HEED_FOR_USED(j, used, keys->cols)
+        {
             const float w = weight[j], *restrict value = keys->value + j * value_stride;
             for (int64_t e = 0; e < value_stride; e++)
                 out[e] += w * value[e];
@@ -109,7 +113,8 @@ static void capture(const heed_run *run, const heed_rows_work *w, const heed_row
                           (int)(w->keys_end - w->first), head->score + w->first, w->stride);
 }
 
-static void finish(const heed_run *run, const heed_pipeline *pipeline, const heed_rows_work *w, heed_row_head *head)
+static void finish(const heed_run *run, const heed_pipeline *pipeline, const heed_rows_work *w,
+                   heed_row_head *head)
 {
     const heed_problem *p = &run->plan->problem;
     const int64_t value_stride = heed_value_stride(run->plan), query0 = head->query.query0;
@@ -174,15 +179,16 @@ void heed_rows_forward(const heed_run *run, const heed_pipeline *pipeline)
         forward_work work = take_work(&arena, run->plan, pipeline);
 #pragma omp for schedule(dynamic, 1)
         for (int64_t n = 0; n < pieces; n++) {
-            /* the last blocks first: under a causal mask they are the longest. A thread stays with a kv head as long as
-             * it can, so that selectors need not look at the keys again. */
+            /* the last blocks first: under a causal mask they are the longest. A thread stays with a kv head
+             * as long as it can, so that selectors need not look at the keys again. */
             const int64_t unit = n / segments, segment = segments - 1 - n % segments;
             const int batch = (int)(unit / units), group = (int)(unit % units);
             const int first = units == 1 ? 0 : pipeline->group_first[group];
             const int last = units == 1 ? pipeline->heads_here : pipeline->group_first[group + 1];
             float *key_sums = sums ? sums + (segment * p->batch + batch) * heads_keys : NULL;
             for (int64_t b = segment; b < blocks && first < last; b += segments)
-                run_block(run, pipeline, &work, batch, first, last - first, b * pipeline->query_block, key_sums);
+                run_block(run, pipeline, &work, batch, first, last - first, b * pipeline->query_block,
+                          key_sums);
         }
     }
     if (sums)

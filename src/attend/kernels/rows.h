@@ -11,13 +11,16 @@
 #include "attend/kernels/flash.h"
 #include <string.h>
 
+#define HEED_ROW_TILE 1024 /* columns of a tile for online normalisers */
+
 /* The rows of one query head. */
 typedef struct heed_row_head {
     heed_query_block query;
-    uint8_t *state;           /* [blocks] of the rows at hand */
-    float *score;             /* [block][stride] scores, then logits, then weights */
-    uint8_t *seen;            /* [block][stride] open under `where`; NULL unless a stage after the tiles asks */
-    uint8_t *open;            /* [block][stride] open after `select` */
+    int group;      /* kv head */
+    uint8_t *state; /* [blocks] of the rows at hand */
+    float *score;   /* [block][stride] scores, then logits, then weights */
+    uint8_t *seen;  /* [block][stride] open under `where`; NULL unless a stage after the tiles asks */
+    uint8_t *open;  /* [block][stride] open after `select` */
     float *max, *sum, *count; /* [block] running sums of online normalisers */
     float *norm, *lse;        /* [block] */
     heed_row_end *end;        /* [block] */
@@ -36,21 +39,23 @@ typedef struct heed_row_head {
 
 typedef struct heed_rows_work {
     int most_heads, block; /* heads, and rows of each, that there is room for; whole strips */
-    int64_t stride;        /* keys rounded up to whole blocks */
+    int64_t stride;        /* keys rounded up to whole blocks, and a little more */
+    int64_t blocks;        /* of keys */
     heed_row_head *head;   /* [most_heads] */
     heed_key_block keys;   /* the packed one */
     float *natural;        /* room for keys->natural, where a selector or backward reads keys so */
-    int64_t packed_key, packed_value; /* block that `keys` holds, numbered over key heads and kv heads; -1: none */
+    int64_t packed_key,
+        packed_value; /* block that `keys` holds, numbered over key heads and kv heads; -1: none */
     bool packed_natural;
-    int32_t *key_pos;      /* [stride], continued beyond the keys that exist */
-    bool contiguous;       /* they go up by one */
-    uint8_t *visible;      /* [blocks] states over all heads at hand */
-    float *line[3];        /* [stride] scratch for hooks that work on a row; the first two lie together */
-    float *rescale;        /* [tiles of a row][HEED_STRIP] */
-    float **plane[2];      /* [most_heads] planes of the heads, for hooks that mix them */
-    float *mix;            /* their scratch, [most_heads][HEED_STRIP][HEED_KEYS] twice */
-    float *summary;        /* [most_heads][summary floats] */
-    int64_t *summary_of;   /* [most_heads] batch entry and key head that each is of; -1: none */
+    int32_t *key_pos;    /* [stride], continued beyond the keys that exist */
+    bool contiguous;     /* they go up by one */
+    uint8_t *visible;    /* [blocks] states over all heads at hand */
+    float *line[3];      /* [stride] scratch for hooks that work on a row; the first two lie together */
+    float *rescale;      /* [tiles of a row][HEED_STRIP] */
+    float **plane[2];    /* [most_heads] planes of the heads, for hooks that mix them */
+    float *mix;          /* their scratch, [most_heads][HEED_STRIP][HEED_KEYS] twice */
+    float *summary;      /* [most_heads][summary floats] */
+    int64_t *summary_of; /* [most_heads] batch entry and key head that each is of; -1: none */
     heed_row_work rows;
     heed_sight sight;
     /* what is at hand */
@@ -59,7 +64,8 @@ typedef struct heed_rows_work {
     int64_t keys_end;              /* as `last`, but without keys that do not exist */
 } heed_rows_work;
 
-/* How the position forms divide: those that see tiles, those that need whole rows, and again those that see tiles. */
+/* How the position forms divide: those that see tiles, those that need whole rows, and again those that see
+ * tiles. */
 typedef struct heed_adjust_parts {
     int whole, after; /* where in pipeline->adjust the second and third part begin */
     bool keys_after;  /* the third part may read keys */
@@ -89,7 +95,8 @@ void heed_rows_begin(const heed_run *run, const heed_pipeline *pipeline, heed_ro
                      int first_head, int heads, int64_t query0, int rows);
 
 /* From scores to final weights for `count` of the prepared rows from row0 on, at most work->block of them. */
-void heed_rows_weights(const heed_run *run, const heed_pipeline *pipeline, heed_rows_work *work, int row0, int count);
+void heed_rows_weights(const heed_run *run, const heed_pipeline *pipeline, heed_rows_work *work, int row0,
+                       int count);
 
 /* A view on rows (counted from work->row0) and columns of a head. It has no keys. */
 heed_tile heed_rows_tile(const heed_run *run, const heed_pipeline *pipeline, const heed_rows_work *work,
@@ -98,7 +105,8 @@ heed_tile heed_rows_tile(const heed_run *run, const heed_pipeline *pipeline, con
 /* Makes work->keys hold a block of keys, or of values, as a head sees them. */
 void heed_rows_pack_keys(const heed_run *run, const heed_pipeline *pipeline, heed_rows_work *work,
                          const heed_row_head *head, int64_t block, bool natural);
-void heed_rows_pack_values(const heed_run *run, heed_rows_work *work, const heed_row_head *head, int64_t block);
+void heed_rows_pack_values(const heed_run *run, heed_rows_work *work, const heed_row_head *head,
+                           int64_t block);
 
 heed_adjust_parts heed_part_adjusts(const heed_pipeline *pipeline);
 
@@ -107,14 +115,16 @@ static inline bool heed_rows_mix(const heed_pipeline *pipeline)
     return pipeline->form[pipeline->heads].form->flags & HEED_MIXES_HEADS;
 }
 
-/* used[i][HEED_KEYS] = weight[i][j] != 0 (NaN counts), or open where `open` is given; returns how many are. */
-int heed_mark_used(const float *weight, const uint8_t *open, int64_t stride, int rows, int cols, uint8_t *used);
+/* used[i][HEED_KEYS] = weight[i][j] != 0 (NaN counts), or open where `open` is given; returns how many are.
+ */
+int heed_mark_used(const float *weight, const uint8_t *open, int64_t stride, int rows, int cols,
+                   uint8_t *used);
 
 /* The used columns of a row, a few of which are: run `each` with j. Eight columns are looked at together. */
-#define HEED_FOR_USED(j, used, cols)                                                                              \
-    for (int j##_8 = 0; j##_8 < (cols); j##_8 += 8)                                                               \
-        if (heed_any_of_8((used) + j##_8))                                                                        \
-            for (int j = j##_8; j < j##_8 + 8; j++)                                                               \
+#define HEED_FOR_USED(j, used, cols)                                                                         \
+    for (int j##_8 = 0; j##_8 < (cols); j##_8 += 8)                                                          \
+        if (heed_any_of_8((used) + j##_8))                                                                   \
+            for (int j = j##_8; j < j##_8 + 8; j++)                                                          \
                 if ((used)[j])
 
 static inline bool heed_any_of_8(const uint8_t *used)

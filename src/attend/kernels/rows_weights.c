@@ -1,273 +1,5 @@
 /* The rows kernel up to final weights: scores tile by tile, then the stages that see complete rows. */
 #include "attend/kernels/rows.h"
-#include <string.h>
-
-#define PLANE_BYTES (1536 * 1024) /* planes of a thread stay below this, so that they stay in the second cache */
-#define MOST_ROWS 64
-#define FEWEST_ROWS 16   /* below this, heads that share keys go one after the other */
-#define ONLINE_COLS 1024 /* columns of a tile for online normalisers */
-
-/* ---- memory ---- */
-
-typedef struct planes {
-    bool seen, scored, logit, weight, kept, kept_modify;
-} planes;
-
-static bool any_has(const heed_pipeline *pipeline, const int *which, int count, unsigned flag)
-{
-    for (int n = 0; n < count; n++)
-        if (pipeline->form[which[n]].form->flags & flag)
-            return true;
-    return false;
-}
-
-static planes planes_of(const heed_pipeline *pipeline, bool backward)
-{
-    const bool mix = heed_rows_mix(pipeline);
-    bool reads_scores = mix;
-    for (int n = 0; n < pipeline->adjusts; n++)
-        reads_scores |= pipeline->form[pipeline->adjust[n]].form->adjust_backward != NULL;
-    return (planes){
-        .seen = mix || any_has(pipeline, pipeline->adjust, pipeline->adjusts, HEED_WHOLE_ROW),
-        .scored = backward && reads_scores,
-        .logit = backward && pipeline->modifies > 0,
-        .weight = backward && mix,
-        .kept = backward && any_has(pipeline, pipeline->adjust, pipeline->adjusts, HEED_KEEPS_INPUT),
-        .kept_modify = backward && any_has(pipeline, pipeline->modify, pipeline->modifies, HEED_KEEPS_INPUT)};
-}
-
-static int64_t stride_of(const heed_plan *plan)
-{
-    return heed_round_up(plan->problem.keys > 0 ? plan->problem.keys : 1, HEED_KEYS);
-}
-
-/* Rows of score planes that fit, all heads together. */
-static int64_t rows_that_fit(const heed_plan *plan, const heed_pipeline *pipeline, bool backward)
-{
-    const planes p = planes_of(pipeline, backward);
-    const int floats = 1 + backward + p.scored + p.logit + p.weight + p.kept + p.kept_modify;
-    return PLANE_BYTES / (stride_of(plan) * (4 * floats + 1 + p.seen));
-}
-
-int heed_rows_heads(const heed_plan *plan, const heed_pipeline *pipeline, bool backward)
-{
-    if (heed_rows_mix(pipeline))
-        return pipeline->heads_here;
-    const int most = heed_most_heads(plan, pipeline);
-    const int64_t fit = rows_that_fit(plan, pipeline, backward) / FEWEST_ROWS;
-    return fit < 1 ? 1 : fit < most ? (int)fit : most;
-}
-
-int heed_rows_at_once(const heed_plan *plan, const heed_pipeline *pipeline, bool backward)
-{
-    const int64_t queries = heed_round_up(plan->problem.queries, HEED_STRIP);
-    int64_t rows = rows_that_fit(plan, pipeline, backward) / heed_rows_heads(plan, pipeline, backward);
-    rows = rows < MOST_ROWS ? rows : MOST_ROWS;
-    rows = rows < queries ? rows : queries;
-    return (int)(rows < HEED_STRIP ? HEED_STRIP : rows / HEED_STRIP * HEED_STRIP);
-}
-
-static int64_t summary_floats(const heed_pipeline *pipeline)
-{
-    int64_t floats = 0;
-    for (int n = 0; n < pipeline->selects; n++) {
-        const heed_form_state *form = &pipeline->form[pipeline->select[n]];
-        if (form->form->summary_floats)
-            floats += form->form->summary_floats(form, pipeline->row_dim);
-    }
-    return floats;
-}
-
-static heed_row_head take_head(heed_arena *arena, const heed_plan *plan, const heed_pipeline *pipeline,
-                               const heed_rows_work *work, int query_block, bool backward)
-{
-    const size_t queries = (size_t)heed_round_up(query_block, HEED_STRIP), rows = (size_t)work->block;
-    const size_t plane = rows * (size_t)work->stride;
-    const planes p = planes_of(pipeline, backward);
-    heed_row_head head = {0};
-    head.query.pos = heed_arena_take(arena, queries, sizeof(int32_t));
-    head.query.prepared = heed_arena_take(arena, queries * (size_t)heed_row_stride(plan, pipeline), sizeof(float));
-    head.query.aux = heed_arena_take(arena, queries * (size_t)pipeline->aux_floats, sizeof(float));
-    head.state = heed_arena_take(arena, (size_t)(work->stride / HEED_KEYS), 1);
-    head.open = heed_arena_take(arena, plane, 1);
-    head.seen = p.seen ? heed_arena_take(arena, plane, 1) : NULL;
-    head.score = heed_arena_take(arena, plane, sizeof(float));
-    const struct {
-        float **plane;
-        bool wanted;
-    } more[] = {{&head.dscore, backward}, {&head.scored, p.scored}, {&head.logit, p.logit},
-                {&head.weight, p.weight}, {&head.kept, p.kept},     {&head.kept_modify, p.kept_modify}};
-    for (size_t i = 0; i < sizeof more / sizeof *more; i++)
-        *more[i].plane = more[i].wanted ? heed_arena_take(arena, plane, sizeof(float)) : NULL;
-    float **row[] = {&head.max, &head.sum, &head.count, &head.norm, &head.lse};
-    for (size_t i = 0; i < sizeof row / sizeof *row; i++)
-        *row[i] = heed_arena_take(arena, rows, sizeof(float));
-    head.end = heed_arena_take(arena, rows, sizeof *head.end);
-    head.aux = heed_arena_take(arena, rows * 4, sizeof(float));
-    head.broken = heed_arena_take(arena, rows, 1);
-    if (!backward)
-        head.out = heed_arena_take(arena, rows * (size_t)heed_value_stride(plan), sizeof(float));
-    return head;
-}
-
-heed_rows_work heed_take_rows(heed_arena *arena, const heed_plan *plan, const heed_pipeline *pipeline,
-                              int query_block, bool backward)
-{
-    heed_rows_work work = {.most_heads = heed_rows_heads(plan, pipeline, backward),
-                           .block = heed_rows_at_once(plan, pipeline, backward),
-                           .stride = stride_of(plan)};
-    const size_t heads = (size_t)work.most_heads, cols = (size_t)work.stride;
-    const size_t row = (size_t)heed_row_stride(plan, pipeline) * HEED_KEYS;
-    const size_t value = (size_t)heed_value_stride(plan) * HEED_KEYS;
-    const int64_t summary = summary_floats(pipeline);
-    work.keys.pos = heed_arena_take(arena, HEED_KEYS, sizeof(int32_t));
-    work.keys.transposed = heed_arena_take(arena, row, sizeof(float));
-    work.keys.value = heed_arena_take(arena, value, sizeof(float));
-    if (backward)
-        work.keys.value_transposed = heed_arena_take(arena, value, sizeof(float));
-    if (backward || summary > 0)
-        work.natural = heed_arena_take(arena, row, sizeof(float));
-    work.key_pos = heed_arena_take(arena, cols, sizeof(int32_t));
-    work.visible = heed_arena_take(arena, cols / HEED_KEYS, 1);
-    float *lines = heed_arena_take(arena, 3 * cols, sizeof(float));
-    for (int i = 0; i < 3 && lines; i++)
-        work.line[i] = lines + i * work.stride;
-    work.rescale = heed_arena_take(arena, (cols / ONLINE_COLS + 1) * HEED_STRIP, sizeof(float));
-    for (int i = 0; i < 2; i++)
-        work.plane[i] = heed_arena_take(arena, heads, sizeof(float *));
-    if (heed_rows_mix(pipeline))
-        work.mix = heed_arena_take(arena, 2 * heads * HEED_STRIP * HEED_KEYS, sizeof(float));
-    work.summary = heed_arena_take(arena, heads * (size_t)summary, sizeof(float));
-    work.summary_of = heed_arena_take(arena, heads, sizeof(int64_t));
-    work.head = heed_arena_take(arena, heads, sizeof *work.head);
-    for (int h = 0; h < work.most_heads; h++) {
-        const heed_row_head head = take_head(arena, plan, pipeline, &work, query_block, backward);
-        if (arena->base) {
-            work.head[h] = head;
-            work.summary_of[h] = -1;
-        }
-    }
-    work.rows = heed_take_row_work(arena, plan, query_block);
-    work.sight = heed_take_sight(arena, plan);
-    return work;
-}
-
-/* ---- keys ---- */
-
-static int64_t group_of(const heed_plan *plan, int head)
-{
-    return (int64_t)head * plan->problem.kv_heads / plan->problem.heads;
-}
-
-/* What heads share keys by: the query head where keys are prepared by query head, else the kv head. */
-static int64_t key_head_of(const heed_plan *plan, const heed_pipeline *pipeline, int head)
-{
-    return pipeline->keys_by_head ? head : group_of(plan, head);
-}
-
-static void point_at_block(const heed_run *run, heed_rows_work *work, int64_t group, int64_t block)
-{
-    heed_key_block *keys = &work->keys;
-    const int64_t left = run->key_count[work->batch] - block * HEED_KEYS;
-    keys->batch = work->batch;
-    keys->group = (int)group;
-    keys->key0 = block * HEED_KEYS;
-    keys->count = (int)(left < HEED_KEYS ? left : HEED_KEYS);
-    keys->cols = (int)heed_round_up(keys->count, HEED_SUB);
-}
-
-void heed_rows_pack_keys(const heed_run *run, const heed_pipeline *pipeline, heed_rows_work *work,
-                         const heed_row_head *head, int64_t block, bool natural)
-{
-    const int64_t blocks = work->stride / HEED_KEYS;
-    const int64_t wanted = key_head_of(run->plan, pipeline, head->query.head) * blocks + block;
-    point_at_block(run, work, group_of(run->plan, head->query.head), block);
-    if (work->packed_key == wanted && (work->packed_natural || !natural))
-        return;
-    work->packed_key = wanted;
-    work->packed_natural = natural;
-    work->keys.natural = natural ? work->natural : NULL;
-    heed_pack_keys(run, pipeline, head->query.head, &work->keys, &work->rows);
-}
-
-void heed_rows_pack_values(const heed_run *run, heed_rows_work *work, const heed_row_head *head, int64_t block)
-{
-    const int64_t group = group_of(run->plan, head->query.head);
-    point_at_block(run, work, group, block);
-    if (work->packed_value == group * (work->stride / HEED_KEYS) + block)
-        return;
-    work->packed_value = group * (work->stride / HEED_KEYS) + block;
-    heed_pack_values(run, &work->keys);
-}
-
-/* Positions of all keys that exist, and on beyond them. */
-static void place_keys(const heed_run *run, heed_rows_work *work)
-{
-    const int64_t count = run->key_count[work->batch];
-    const int32_t *pos = run->key_pos + work->batch * run->key_pos_stride;
-    memcpy(work->key_pos, pos, (size_t)count * sizeof *pos);
-    for (int64_t j = count; j < work->stride; j++)
-        work->key_pos[j] = count > 0 ? pos[count - 1] + (int32_t)(j - count + 1) : (int32_t)j;
-    work->contiguous = run->default_positions || heed_runs_by_one(work->key_pos, (int)work->stride);
-}
-
-/* Shows the selectors all keys that a head meets. Kept until another head's keys take the place. */
-static void summarise_keys(const heed_run *run, const heed_pipeline *pipeline, heed_rows_work *work, int h)
-{
-    const heed_plan *plan = run->plan;
-    const int64_t floats = summary_floats(pipeline), key_heads = plan->problem.heads; /* at most */
-    if (floats == 0)
-        return;
-    heed_row_head *head = &work->head[h];
-    const int64_t key_head = key_head_of(plan, pipeline, head->query.head);
-    const int64_t wanted = work->batch * key_heads + key_head;
-    head->summary = work->summary + h * floats;
-    if (h > 0 && key_head_of(plan, pipeline, work->head[h - 1].query.head) == key_head) {
-        head->summary = work->head[h - 1].summary;
-        return;
-    }
-    if (work->summary_of[h] == wanted)
-        return;
-    work->summary_of[h] = wanted;
-    for (int64_t b = 0; b * HEED_KEYS < run->key_count[work->batch]; b++) {
-        heed_rows_pack_keys(run, pipeline, work, head, b, true);
-        const heed_rows keys = {.count = work->keys.count,
-                                .dim = pipeline->row_dim,
-                                .batch = work->batch,
-                                .head = (int)key_head,
-                                .pos = work->keys.pos,
-                                .contiguous = work->keys.contiguous,
-                                .in = work->keys.natural,
-                                .in_stride = heed_row_stride(plan, pipeline)};
-        float *summary = work->summary + h * floats;
-        for (int n = 0; n < pipeline->selects; n++) {
-            const heed_form_state *form = &pipeline->form[pipeline->select[n]];
-            if (!form->form->summary_floats)
-                continue;
-            form->form->summarise(form, &keys, work->keys.key0, summary);
-            summary += form->form->summary_floats(form, pipeline->row_dim);
-        }
-    }
-}
-
-void heed_rows_begin(const heed_run *run, const heed_pipeline *pipeline, heed_rows_work *work, int batch,
-                     int first_head, int heads, int64_t query0, int rows)
-{
-    work->batch = batch;
-    work->heads = heads;
-    work->packed_key = work->packed_value = -1;
-    place_keys(run, work);
-    for (int h = 0; h < heads; h++) {
-        heed_query_block *query = &work->head[h].query;
-        query->batch = batch;
-        query->head = pipeline->head[first_head + h];
-        query->query0 = query0;
-        query->rows = rows;
-        heed_prepare_queries(run, pipeline, query, &work->rows);
-    }
-    for (int h = 0; h < heads; h++)
-        summarise_keys(run, pipeline, work, h);
-}
 
 /* ---- scores ---- */
 
@@ -292,7 +24,7 @@ heed_tile heed_rows_tile(const heed_run *run, const heed_pipeline *pipeline, con
                        .cols = cols,
                        .batch = work->batch,
                        .head = head->query.head,
-                       .kv_head = (int)group_of(run->plan, head->query.head),
+                       .kv_head = head->group,
                        .query0 = head->query.query0 + work->row0 + row,
                        .key0 = col,
                        .query_pos = head->query.pos + work->row0 + row,
@@ -308,8 +40,8 @@ heed_tile heed_rows_tile(const heed_run *run, const heed_pipeline *pipeline, con
                        .dscore = head->dscore ? head->dscore + at : NULL};
 }
 
-static heed_query_range range_of(const heed_run *run, const heed_rows_work *work, const heed_query_block *query,
-                                 int row, int rows)
+static heed_query_range range_of(const heed_run *run, const heed_rows_work *work,
+                                 const heed_query_block *query, int row, int rows)
 {
     const int32_t *pos = query->pos + work->row0 + row;
     heed_query_range range = {.batch = query->batch,
@@ -350,7 +82,8 @@ static void look(const heed_run *run, const heed_pipeline *pipeline, heed_rows_w
 }
 
 /* Pairs that no tile reaches. Where a later stage looks at closed scores they must be numbers. */
-static void fill_closed(const heed_rows_work *work, heed_row_head *head, int row, int rows, int64_t from, int64_t to)
+static void fill_closed(const heed_rows_work *work, heed_row_head *head, int row, int rows, int64_t from,
+                        int64_t to)
 {
     if (from >= to)
         return;
@@ -366,7 +99,8 @@ static void fill_closed(const heed_rows_work *work, heed_row_head *head, int row
     }
 }
 
-/* Columns of the packed block that rows may see, in runs of HEED_SUB; returns whether some pair between is closed. */
+/* Columns of the packed block that rows may see, in runs of HEED_SUB; returns whether some pair between is
+ * closed. */
 static bool narrow(const heed_run *run, const heed_pipeline *pipeline, heed_rows_work *work,
                    const heed_row_head *head, int row, int rows, int *first, int *last)
 {
@@ -404,11 +138,12 @@ static void score_strip(const heed_run *run, const heed_pipeline *pipeline, heed
     const int64_t col = keys->key0 + first, at = row * work->stride + col;
     heed_tile tile = heed_rows_tile(run, pipeline, work, head, row, rows, col, last - first);
     tile.key = keys->transposed + first;
-    tile.key_stride = HEED_KEYS;
+    tile.key_stride = HEED_KEY_STRIDE;
     heed_scores(pipeline, &tile);
     heed_adjust(pipeline, pipeline->adjust, adjusts, &tile, &head->query, work->row0 + row,
                 head->kept ? head->kept + at : NULL);
-    const uint8_t *pair = partly && state != HEED_CLOSED ? heed_mask_tile(run, pipeline, &tile, &work->sight) : NULL;
+    const uint8_t *pair =
+        partly && state != HEED_CLOSED ? heed_mask_tile(run, pipeline, &tile, &work->sight) : NULL;
     const int exist = keys->count - first;
     if (!head->seen) {
         if (pair || exist < tile.cols)
@@ -425,11 +160,13 @@ static void score_strip(const heed_run *run, const heed_pipeline *pipeline, heed
     }
 }
 
-static void score_blocks(const heed_run *run, const heed_pipeline *pipeline, heed_rows_work *work, int adjusts)
+static void score_blocks(const heed_run *run, const heed_pipeline *pipeline, heed_rows_work *work,
+                         int adjusts)
 {
     const bool mix = heed_rows_mix(pipeline);
     for (int64_t b = work->first / HEED_KEYS; b * HEED_KEYS < work->last; b++) {
-        const int64_t key0 = b * HEED_KEYS, end = key0 + HEED_KEYS < work->last ? key0 + HEED_KEYS : work->last;
+        const int64_t key0 = b * HEED_KEYS,
+                      end = key0 + HEED_KEYS < work->last ? key0 + HEED_KEYS : work->last;
         for (int h = 0; h < work->heads; h++) {
             heed_row_head *head = &work->head[h];
             if (work->visible[b] == HEED_CLOSED || (head->state[b] == HEED_CLOSED && !mix)) {
@@ -450,27 +187,28 @@ static void adjust_rows(const heed_run *run, const heed_pipeline *pipeline, heed
     const int *which = pipeline->adjust;
     for (int h = 0; h < work->heads && parts->whole < parts->after; h++) {
         heed_row_head *head = &work->head[h];
-        heed_tile tile =
-            heed_rows_tile(run, pipeline, work, head, 0, work->count, work->first, (int)(work->last - work->first));
-        heed_adjust(pipeline, which + parts->whole, parts->after - parts->whole, &tile, &head->query, work->row0,
-                    head->kept ? head->kept + work->first : NULL);
+        heed_tile tile = heed_rows_tile(run, pipeline, work, head, 0, work->count, work->first,
+                                        (int)(work->last - work->first));
+        heed_adjust(pipeline, which + parts->whole, parts->after - parts->whole, &tile, &head->query,
+                    work->row0, head->kept ? head->kept + work->first : NULL);
     }
     if (parts->after == pipeline->adjusts)
         return;
     for (int64_t b = work->first / HEED_KEYS; b * HEED_KEYS < work->last; b++)
         for (int h = 0; h < work->heads && work->visible[b] != HEED_CLOSED; h++) {
             heed_row_head *head = &work->head[h];
-            point_at_block(run, work, group_of(run->plan, head->query.head), b);
             if (parts->keys_after)
                 heed_rows_pack_keys(run, pipeline, work, head, b, false);
+            const int64_t col = b * HEED_KEYS, left = work->last - col;
+            const int cols = left < HEED_KEYS ? (int)left : HEED_KEYS;
             for (int row = 0; row < work->count; row += HEED_STRIP) {
                 const int rows = work->count - row < HEED_STRIP ? work->count - row : HEED_STRIP;
-                const int64_t col = b * HEED_KEYS;
-                heed_tile tile = heed_rows_tile(run, pipeline, work, head, row, rows, col, work->keys.cols);
+                heed_tile tile = heed_rows_tile(run, pipeline, work, head, row, rows, col, cols);
                 tile.key = parts->keys_after ? work->keys.transposed : NULL;
-                tile.key_stride = HEED_KEYS;
-                heed_adjust(pipeline, which + parts->after, pipeline->adjusts - parts->after, &tile, &head->query,
-                            work->row0 + row, head->kept ? head->kept + row * work->stride + col : NULL);
+                tile.key_stride = HEED_KEY_STRIDE;
+                heed_adjust(pipeline, which + parts->after, pipeline->adjusts - parts->after, &tile,
+                            &head->query, work->row0 + row,
+                            head->kept ? head->kept + row * work->stride + col : NULL);
             }
         }
 }
@@ -522,7 +260,6 @@ static bool has_nan_or_inf(const float *score, int64_t n)
 static void select_row(const heed_run *run, const heed_pipeline *pipeline, heed_rows_work *work,
                        heed_row_head *head, int row)
 {
-    (void)run;
     const float *summary = head->summary;
     const int64_t query = work->row0 + row;
     for (int n = 0; n < pipeline->selects; n++) {
@@ -563,7 +300,15 @@ static float log_sum(float max, float sum)
     return sum == 0.0f ? -INFINITY : (float)((double)max + log((double)sum));
 }
 
-/* An online normaliser on a strip: tile after tile, then every tile by the rescalings that came after it. */
+static int64_t tile_begin(const heed_rows_work *work, int64_t tile)
+{
+    const int64_t col = tile * HEED_ROW_TILE;
+    return col < work->first ? work->first : col < work->last ? col : work->last;
+}
+
+/* An online normaliser on a strip: tile after tile, then every tile by the rescalings that came after it.
+ * Tiles end at multiples of HEED_ROW_TILE, so that a row's sums do not depend on which rows it shares its
+ * first column with. */
 static void normalise_online(const heed_run *run, const heed_pipeline *pipeline, heed_rows_work *work,
                              heed_row_head *head, int row, int rows)
 {
@@ -573,10 +318,11 @@ static void normalise_online(const heed_run *run, const heed_pipeline *pipeline,
         sums.max[i] = -INFINITY;
         sums.sum[i] = sums.count[i] = 0.0f;
     }
-    int tiles = 0;
-    for (int64_t col = work->first; col < work->last; col += ONLINE_COLS, tiles++) {
-        const int64_t left = work->last - col;
-        const int cols = left < ONLINE_COLS ? (int)left : ONLINE_COLS;
+    const int64_t tile0 = work->first / HEED_ROW_TILE,
+                  tiles = (work->last + HEED_ROW_TILE - 1) / HEED_ROW_TILE;
+    for (int64_t t = tile0; t < tiles; t++) {
+        const int64_t col = tile_begin(work, t);
+        const int cols = (int)(tile_begin(work, t + 1) - col);
         heed_tile tile = heed_rows_tile(run, pipeline, work, head, row, rows, col, cols);
         for (int i = 0; i < rows && form->form->flags & HEED_COUNTS_OPEN; i++) {
             const uint8_t *open = head->open + (row + i) * work->stride + col;
@@ -585,7 +331,7 @@ static void normalise_online(const heed_run *run, const heed_pipeline *pipeline,
                 count += open[j];
             sums.count[i] += (float)count;
         }
-        sums.rescale = work->rescale + tiles * HEED_STRIP;
+        sums.rescale = work->rescale + t * HEED_STRIP;
         form->form->online(form, &tile, &sums);
     }
     form->form->finish(form, head->query.head, rows, &sums, head->end + row);
@@ -593,10 +339,9 @@ static void normalise_online(const heed_run *run, const heed_pipeline *pipeline,
         head->lse[row + i] = log_sum(sums.max[i], sums.sum[i]);
         head->norm[row + i] = head->end[row + i].norm;
         float factor = head->end[row + i].scale;
-        for (int t = tiles - 1; t >= 0; t--) {
-            float *weight = head->score + (row + i) * work->stride + work->first + t * ONLINE_COLS;
-            const int64_t left = work->last - work->first - t * ONLINE_COLS;
-            for (int64_t j = 0; j < (left < ONLINE_COLS ? left : ONLINE_COLS); j++)
+        float *weight = head->score + (row + i) * work->stride;
+        for (int64_t t = tiles - 1; t >= tile0; t--) {
+            for (int64_t j = tile_begin(work, t); j < tile_begin(work, t + 1); j++)
                 weight[j] *= factor;
             factor *= work->rescale[t * HEED_STRIP + i];
         }
@@ -617,10 +362,8 @@ static float lse_of(const float *logit, int64_t n)
     return log_sum(max, sum);
 }
 
-static void normalise_whole(const heed_run *run, const heed_pipeline *pipeline, heed_rows_work *work,
-                            heed_row_head *head, int row)
+static void normalise_whole(const heed_pipeline *pipeline, heed_rows_work *work, heed_row_head *head, int row)
 {
-    (void)run;
     const heed_form_state *form = &pipeline->form[pipeline->normalise];
     float *score = head->score + row * work->stride + work->first;
     const int64_t cols = work->last - work->first, real = work->keys_end - work->first;
@@ -656,7 +399,7 @@ static void normalise_rows(const heed_run *run, const heed_pipeline *pipeline, h
         if (online)
             normalise_online(run, pipeline, work, head, row, rows);
         for (int i = row; i < row + rows && !online; i++)
-            normalise_whole(run, pipeline, work, head, i);
+            normalise_whole(pipeline, work, head, i);
     }
     for (int i = 0; i < work->count; i++) {
         head->broken[i] |= isnan(head->lse[i]);
@@ -668,7 +411,8 @@ static void normalise_rows(const heed_run *run, const heed_pipeline *pipeline, h
     }
 }
 
-void heed_rows_weights(const heed_run *run, const heed_pipeline *pipeline, heed_rows_work *work, int row0, int count)
+void heed_rows_weights(const heed_run *run, const heed_pipeline *pipeline, heed_rows_work *work, int row0,
+                       int count)
 {
     const heed_form *heads = pipeline->form[pipeline->heads].form;
     const heed_adjust_parts parts = heed_part_adjusts(pipeline);
@@ -695,7 +439,8 @@ void heed_rows_weights(const heed_run *run, const heed_pipeline *pipeline, heed_
     mix_heads(pipeline, work, heads->mix_weights);
 }
 
-int heed_mark_used(const float *weight, const uint8_t *open, int64_t stride, int rows, int cols, uint8_t *used)
+int heed_mark_used(const float *weight, const uint8_t *open, int64_t stride, int rows, int cols,
+                   uint8_t *used)
 {
     int all = 0;
     for (int i = 0; i < rows; i++) {

@@ -2,11 +2,12 @@
 #include "attend/kernels/work.h"
 #include <string.h>
 
-#define PANEL(name, vectors, add)                                                                                      \
-    static __attribute__((noinline)) void name(int64_t depth, const float *a, int64_t a_row, int64_t a_depth,          \
-                                               const float *b, int64_t b_row, float *c, int64_t c_row)                 \
-    {                                                                                                                  \
-        heed_panel_of(HEED_STRIP, vectors, depth, a, a_row, a_depth, b, b_row, c, c_row, add);                         \
+#define PANEL(name, vectors, add)                                                                            \
+    static __attribute__((noinline)) void name(int64_t depth, const float *a, int64_t a_row,                 \
+                                               int64_t a_depth, const float *b, int64_t b_row, float *c,     \
+                                               int64_t c_row)                                                \
+    {                                                                                                        \
+        heed_panel_of(HEED_STRIP, vectors, depth, a, a_row, a_depth, b, b_row, c, c_row, add);               \
     }
 
 PANEL(set_two, 2, false)
@@ -14,8 +15,8 @@ PANEL(set_one, 1, false)
 PANEL(add_two, 2, true)
 PANEL(add_one, 1, true)
 
-void heed_product(int64_t depth, const float *a, int64_t a_row, int64_t a_depth, const float *b, int64_t b_row,
-                  float *c, int64_t c_row, int64_t cols)
+void heed_product(int64_t depth, const float *a, int64_t a_row, int64_t a_depth, const float *b,
+                  int64_t b_row, float *c, int64_t c_row, int64_t cols)
 {
     int64_t x = 0;
     for (; x + 2 * HEED_WIDTH <= cols; x += 2 * HEED_WIDTH)
@@ -47,8 +48,8 @@ void heed_accumulate(int rows, int64_t depth, const float *a, int64_t a_row, int
 void heed_scores(const heed_pipeline *pipeline, heed_tile *tile)
 {
     if (pipeline->pair < 0) {
-        heed_product(pipeline->row_dim, tile->query, tile->query_stride, 1, tile->key, tile->key_stride, tile->score,
-                     tile->stride, tile->cols);
+        heed_product(pipeline->row_dim, tile->query, tile->query_stride, 1, tile->key, tile->key_stride,
+                     tile->score, tile->stride, tile->cols);
         return;
     }
     const heed_form_state *form = &pipeline->form[pipeline->pair];
@@ -158,7 +159,8 @@ void heed_adjust(const heed_pipeline *pipeline, const int *which, int count, hee
         }
         if (kept && form->form->flags & HEED_KEEPS_INPUT)
             for (int i = 0; i < tile->rows; i++)
-                memcpy(kept + i * tile->stride, tile->score + i * tile->stride, (size_t)tile->cols * sizeof(float));
+                memcpy(kept + i * tile->stride, tile->score + i * tile->stride,
+                       (size_t)tile->cols * sizeof(float));
         if (form->form->query_aux)
             tile->aux = heed_aux_of(pipeline, which[n], query, query->aux, row0);
         form->form->adjust(form, tile);

@@ -21,7 +21,8 @@ heed_sight heed_take_sight(heed_arena *arena, const heed_plan *plan)
         const int here = depth_of(&plan->pipeline[p]);
         depth = here > depth ? here : depth;
     }
-    heed_sight sight = {.stride = heed_round_up((plan->problem.keys + HEED_KEYS - 1) / HEED_KEYS + HEED_KEYS, 64)};
+    heed_sight sight = {.stride =
+                            heed_round_up((plan->problem.keys + HEED_KEYS - 1) / HEED_KEYS + HEED_KEYS, 64)};
     sight.state = heed_arena_take(arena, (size_t)depth * (size_t)sight.stride, 1);
     sight.open = heed_arena_take(arena, (size_t)depth * HEED_STRIP * HEED_KEYS, 1);
     return sight;
@@ -62,8 +63,8 @@ static const uint8_t *evaluate_blocks(const heed_pipeline *pipeline, const heed_
     return top;
 }
 
-const uint8_t *heed_block_states(const heed_run *run, const heed_pipeline *pipeline, const heed_query_range *range,
-                                 heed_sight *sight)
+const uint8_t *heed_block_states(const heed_run *run, const heed_pipeline *pipeline,
+                                 const heed_query_range *range, heed_sight *sight)
 {
     const int64_t keys = run->key_count[range->batch];
     const int64_t shift = run->key_pos_stride ? range->batch * run->blocks : 0;
@@ -76,8 +77,8 @@ const uint8_t *heed_block_states(const heed_run *run, const heed_pipeline *pipel
     return evaluate_blocks(pipeline, range, &blocks, sight);
 }
 
-const uint8_t *heed_sub_states(const heed_run *run, const heed_pipeline *pipeline, const heed_query_range *range,
-                               int64_t key0, int cols, heed_sight *sight)
+const uint8_t *heed_sub_states(const heed_run *run, const heed_pipeline *pipeline,
+                               const heed_query_range *range, int64_t key0, int cols, heed_sight *sight)
 {
     const int64_t shift = (run->key_pos_stride ? range->batch * run->subs : 0) + key0 / HEED_SUB;
     const heed_key_blocks blocks = {.count = (cols + HEED_SUB - 1) / HEED_SUB,

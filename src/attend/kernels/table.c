@@ -1,9 +1,11 @@
-/* The table of kernels in the build for one instruction set: which class serves a pipeline, and the way out. */
+/* The table of kernels in the build for one instruction set: which class serves a pipeline, and the way out.
+ */
+#include "attend/kernels/bf16.h"
 #include "attend/kernels/flash.h"
 #include <stdlib.h>
 #include <string.h>
 
-#define ROWS_AT_ONCE 192       /* query rows that share a packed block of keys */
+#define ROWS_AT_ONCE 384       /* query rows that share a packed block of keys */
 #define SCATTERED_BLOCK 64     /* queries at once where open blocks lie scattered */
 #define ROW_BYTES (512 * 1024) /* queries and sums of a piece of work stay below this */
 #define KEPT_BYTES (1536 * 1024)
@@ -13,11 +15,12 @@ void heed_write_lse(const heed_run *run, int64_t batch, int64_t head, int64_t qu
 {
     const heed_tensor *to = &run->extra->lse;
     if (to->data)
-        *(float *)((char *)to->data + batch * to->stride[0] + head * to->stride[1] + query * to->stride[2]) = lse;
+        *(float *)((char *)to->data + batch * to->stride[0] + head * to->stride[1] + query * to->stride[2]) =
+            lse;
 }
 
-void heed_write_output(const heed_run *run, const heed_pipeline *pipeline, int batch, int head, int64_t query0,
-                       int rows, float *sum, int64_t stride)
+void heed_write_output(const heed_run *run, const heed_pipeline *pipeline, int batch, int head,
+                       int64_t query0, int rows, float *sum, int64_t stride)
 {
     const heed_form_state *read = &pipeline->form[pipeline->read];
     const heed_tensor *to = &run->out;
@@ -25,7 +28,8 @@ void heed_write_output(const heed_run *run, const heed_pipeline *pipeline, int b
     if (read->form->output)
         read->form->output(read, batch, head, query0, rows, sum, stride);
     for (int i = 0; i < rows; i++) {
-        char *row = (char *)to->data + batch * to->stride[0] + head * to->stride[1] + (query0 + i) * to->stride[2];
+        char *row =
+            (char *)to->data + batch * to->stride[0] + head * to->stride[1] + (query0 + i) * to->stride[2];
         if (to->stride[3] == sizeof(float))
             memcpy(row, sum + i * stride, (size_t)dim * sizeof(float));
         else
@@ -48,8 +52,8 @@ static heed_status choose(const heed_plan *plan, heed_pipeline *pipeline)
     const char *not_decode = heed_decode_refuses(plan, pipeline);
     if (pipeline->whole_rows) {
         if (forced != HEED_KERNEL_AUTO && forced != HEED_KERNEL_ROWS)
-            return heed_fail(HEED_UNSUPPORTED, "the %s kernel cannot run this spec: %s", heed_kernel_name(forced),
-                             pipeline->why);
+            return heed_fail(HEED_UNSUPPORTED, "the %s kernel cannot run this spec: %s",
+                             heed_kernel_name(forced), pipeline->why);
         pipeline->kernel = HEED_KERNEL_ROWS;
         return HEED_OK;
     }
@@ -83,12 +87,13 @@ static void choose_blocks(const heed_plan *plan, heed_pipeline *pipeline)
 {
     const heed_problem *p = &plan->problem;
     const int heads = heed_most_heads(plan, pipeline);
-    const int64_t row = (heed_row_stride(plan, pipeline) + heed_value_stride(plan) + pipeline->aux_floats) * 4;
+    const int64_t row =
+        (heed_row_stride(plan, pipeline) + heed_value_stride(plan) + pipeline->aux_floats) * 4;
     int64_t rows = clamp(ROW_BYTES / row, HEED_STRIP, ROWS_AT_ONCE) / heads;
     if (pipeline->kernel == HEED_KERNEL_SPARSE)
         rows = SCATTERED_BLOCK;
     if (p->with & (HEED_WITH_KEY_SUMS | HEED_WITH_TOP | HEED_WITH_WEIGHTS | HEED_WITH_ENTROPY))
-        rows = clamp(rows, 1, KEPT_BYTES / ((p->keys + HEED_KEYS) * 4 * heads));
+        rows = clamp(KEPT_BYTES / ((p->keys + HEED_KEYS) * 4 * heads), 1, rows);
     rows = heed_round_up(clamp(rows, 1, p->queries > 0 ? p->queries : 1), HEED_STRIP);
     pipeline->query_block = (int)rows;
     const int64_t blocks = (p->queries + rows - 1) / rows;
@@ -108,6 +113,8 @@ static void layout(heed_plan *plan)
     for (int i = 0; i < plan->pipelines; i++) {
         heed_pipeline *pipeline = &plan->pipeline[i];
         choose_blocks(plan, pipeline);
+        if (pipeline->kernel == HEED_KERNEL_FLASH || pipeline->kernel == HEED_KERNEL_SPARSE)
+            pipeline->fast_products = heed_bf16_serves(plan, pipeline);
         size_t shared = 0, thread = 0;
         switch (pipeline->kernel) {
         case HEED_KERNEL_ROWS:

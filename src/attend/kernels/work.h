@@ -19,10 +19,10 @@ typedef struct heed_key_block {
     int count, cols;    /* keys that exist; the same rounded up to HEED_SUB */
     int32_t *pos;       /* [HEED_KEYS], continued beyond count */
     bool contiguous;
-    float *transposed;  /* [row_dim][HEED_KEYS] prepared */
+    float *transposed;  /* [row_dim][HEED_KEY_STRIDE] prepared */
     float *natural;     /* [HEED_KEYS][row_stride] prepared */
     float *value;       /* [HEED_KEYS][value_stride] */
-    float *value_transposed; /* [E][HEED_KEYS]; backward only, else NULL */
+    float *value_transposed; /* [E][HEED_KEY_STRIDE]; backward only, else NULL */
     bool value_finite;
 } heed_key_block;
 
@@ -55,6 +55,8 @@ typedef struct heed_sight {
 #define heed_most_heads HEED_LOCAL(heed_most_heads)
 #define heed_aux_of HEED_LOCAL(heed_aux_of)
 #define heed_value_stride HEED_LOCAL(heed_value_stride)
+#define heed_value_cols HEED_LOCAL(heed_value_cols)
+#define heed_row_of HEED_LOCAL(heed_row_of)
 #define heed_take_row_work HEED_LOCAL(heed_take_row_work)
 #define heed_take_sight HEED_LOCAL(heed_take_sight)
 #define heed_load_rows HEED_LOCAL(heed_load_rows)
@@ -62,6 +64,7 @@ typedef struct heed_sight {
 #define heed_prepare_queries HEED_LOCAL(heed_prepare_queries)
 #define heed_pack_keys HEED_LOCAL(heed_pack_keys)
 #define heed_pack_values HEED_LOCAL(heed_pack_values)
+#define heed_place_keys HEED_LOCAL(heed_place_keys)
 #define heed_product HEED_LOCAL(heed_product)
 #define heed_accumulate HEED_LOCAL(heed_accumulate)
 #define heed_block_states HEED_LOCAL(heed_block_states)
@@ -78,9 +81,15 @@ int heed_most_heads(const heed_plan *plan, const heed_pipeline *pipeline);
 /* Floats from one prepared row (or value row) to the next: the dim rounded up to whole vectors. */
 int64_t heed_row_stride(const heed_plan *plan, const heed_pipeline *pipeline);
 int64_t heed_value_stride(const heed_plan *plan);
+/* Those of them that hold values, in whole vectors. */
+int64_t heed_value_cols(const heed_plan *plan);
 
 heed_row_work heed_take_row_work(heed_arena *arena, const heed_plan *plan, int rows);
 heed_sight heed_take_sight(heed_arena *arena, const heed_plan *plan);
+
+/* Where a row of a [batch, head, rows, dim] tensor lies; keys may come from pages. */
+const char *heed_row_of(const heed_run *run, const heed_tensor *tensor, bool paged, int64_t batch, int64_t head,
+                        int64_t row);
 
 /* Rows first.. of a [batch, head, rows, dim] tensor as floats, [count][stride]; keys may come from pages. */
 void heed_load_rows(const heed_run *run, const heed_tensor *tensor, bool paged, int64_t batch, int64_t head,
@@ -101,6 +110,8 @@ float *heed_aux_of(const heed_pipeline *pipeline, int form, const heed_query_blo
 void heed_pack_keys(const heed_run *run, const heed_pipeline *pipeline, int head, heed_key_block *block,
                     heed_row_work *work);
 void heed_pack_values(const heed_run *run, heed_key_block *block);
+/* Only the positions of a block. */
+void heed_place_keys(const heed_run *run, heed_key_block *block);
 
 /* c [HEED_STRIP][c_row] = a [HEED_STRIP][a_row] times b [depth][b_row], cols a multiple of the vector width. */
 void heed_product(int64_t depth, const float *a, int64_t a_row, int64_t a_depth, const float *b, int64_t b_row,

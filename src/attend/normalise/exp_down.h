@@ -4,12 +4,13 @@
 
 #include <heed/maths.h>
 
-/* exp(x) for x <= 0, or above by rounding; exp(0) = 1, within 3 units in the last place down to -87 and 0 below, so that
- * -inf weighs nothing. NaN stays NaN. With x = n ln 2 + r, |r| <= ln 2 / 2: a polynomial in r (minimax, 1.1e-7 relative)
- * times 2^n, made in one step because n is in -126..127. */
+/* exp(x) for x <= 0, or above by rounding; exp(0) = 1, within 3 units in the last place down to -87 and 0
+ * below, so that -inf weighs nothing. NaN stays NaN. With x = n ln 2 + r, |r| <= ln 2 / 2: a polynomial in r
+ * (minimax, 1.1e-7 relative) times 2^n, made in one step because n is in -126..127. */
 static inline float heed_exp_down(float x)
 {
-    const float shift = 12582912.0f + 127.0f; /* 1.5 2^23 rounds to a whole number; 127 is the bias of exponents */
+    const float shift =
+        12582912.0f + 127.0f; /* 1.5 2^23 rounds to a whole number; 127 is the bias of exponents */
     const float scaled = x * 1.44269504f + shift;
     const float n = scaled - shift;
 #if defined(__FMA__) || defined(__ARM_FEATURE_FMA)

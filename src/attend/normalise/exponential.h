@@ -2,12 +2,12 @@
  *
  *     w_j = exp(z_j) / (exp(extra) + sum exp(z)),     z = s / temperature
  *
- * extra = -inf is softmax, 0 softmax1, a learnt logit a sink. Tiles come one after another: with m the largest logit so
- * far, a tile is left as exp(z - m) and whatever was summed under the old m is rescaled by exp(m_old - m).
- * Milakov, Gimelshein: Online normalizer calculation for softmax, 2018.
+ * extra = -inf is softmax, 0 softmax1, a learnt logit a sink. Tiles come one after another: with m the
+ * largest logit so far, a tile is left as exp(z - m) and whatever was summed under the old m is rescaled by
+ * exp(m_old - m). Milakov, Gimelshein: Online normalizer calculation for softmax, 2018.
  *
- * NaN and +inf logits must make the sum NaN: the maximum passes over NaN, which the exponential then finds, and +inf as
- * the maximum leaves inf - inf.
+ * NaN and +inf logits must make the sum NaN: the maximum passes over NaN, which the exponential then finds,
+ * and +inf as the maximum leaves inf - inf.
  */
 #ifndef HEED_NORMALISE_EXPONENTIAL_H
 #define HEED_NORMALISE_EXPONENTIAL_H
@@ -23,8 +23,9 @@ static inline float heed_inverse(double temperature)
     return temperature < 3e-39 ? 3e38f : (float)(1.0 / temperature);
 }
 
-/* Four rows go through a tile together, so that their chains of comparisons and sums overlap and what happens once a row
- * is a vector operation. In a tile's last group the last row may stand several times; only `count` are stored. */
+/* Four rows go through a tile together, so that their chains of comparisons and sums overlap and what happens
+ * once a row is a vector operation. In a tile's last group the last row may stand several times; only `count`
+ * are stored. */
 typedef struct heed_four {
     float *row[4];
     float max[4], base[4], rescale[4], sum[4], moment[4];
@@ -99,8 +100,8 @@ HEED_INLINE void heed_four_moments(const heed_four *four, int cols, float invers
     }
 }
 
-/* Brings the sums up to date with a tile. Without `replace` the logits stay, for weights that are no exponentials; what
- * was accumulated of those needs no rescaling. */
+/* Brings the sums up to date with a tile. Without `replace` the logits stay, for weights that are no
+ * exponentials; what was accumulated of those needs no rescaling. */
 HEED_INLINE void heed_sum_tile(const heed_tile *tile, float inverse, const heed_row_sums *sums, bool replace)
 {
     const int cols = tile->cols & ~15;
@@ -122,14 +123,14 @@ HEED_INLINE void heed_sum_tile(const heed_tile *tile, float inverse, const heed_
     }
 }
 
-
 /* scale exp(z - m) = exp(z - norm) = w. Nothing open (the sum is exactly 0): weights 0. */
 HEED_INLINE void heed_exponential_finish(float extra, int rows, const heed_row_sums *sums, heed_row_end *end)
 {
     for (int i = 0; i < rows; i++) {
         const float max = sums->max[i], sum = sums->sum[i];
         const float top = extra > max ? extra : max;
-        const float open = max == top ? 1.0f : heed_exp_down(max - top); /* exp(max) and exp(extra) over exp(top) */
+        const float open =
+            max == top ? 1.0f : heed_exp_down(max - top); /* exp(max) and exp(extra) over exp(top) */
         const float more = extra == top ? 1.0f : heed_exp_down(extra - top);
         const float total = open * sum + more;
         end[i].scale = sum == 0.0f ? 0.0f : open / total;

@@ -20,13 +20,14 @@ static inline double heed_double_from_bits(uint64_t bits)
     return x;
 }
 
-/* log(x) for normal x > 0: x = 2^n m, m in [sqrt(1/2), sqrt(2)), and log m = 2 atanh((m - 1) / (m + 1)) by its series,
- * whose first dropped term is 1e-15. */
+/* log(x) for normal x > 0: x = 2^n m, m in [sqrt(1/2), sqrt(2)), and log m = 2 atanh((m - 1) / (m + 1)) by
+ * its series, whose first dropped term is 1e-15. */
 static inline double heed_log_double(double x)
 {
     const uint64_t half = 0x3fe6a09e667f3bcdull; /* sqrt(1/2) */
     const uint64_t above = heed_bits_of_double(x) - half + (1023ull << 52);
-    const double n = heed_double_from_bits(0x4330000000000000ull | above >> 52) - (4503599627370496.0 + 1023.0);
+    const double n =
+        heed_double_from_bits(0x4330000000000000ull | above >> 52) - (4503599627370496.0 + 1023.0);
     const double m = heed_double_from_bits((above & 0xfffffffffffffull) + half);
     const double f = (m - 1.0) / (m + 1.0), square = f * f;
     double p = 2.0 / 19.0;

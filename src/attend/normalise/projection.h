@@ -6,10 +6,11 @@
  *
  *     w(p) = p [1 - g p^(1 - alpha)]_+^m,     F(p) = sum w(p) = 1,     p in [1/n, 1]
  *
- * F rises, is linear in p where scores are equal, and is convex for alpha <= 2, so that Newton's steps from p = 1 fall
- * towards the solution without passing it, in a handful of steps; for alpha = 2 it ends at the exact support. Steps that
- * would leave the bracket, and every other one after the first 16, are bisections, which bounds the cost by O(n).
- * Peters, Niculae, Martins: Sparse Sequence-to-Sequence Models, 2019; for alpha = 2 Martins, Astudillo 2016.
+ * F rises, is linear in p where scores are equal, and is convex for alpha <= 2, so that Newton's steps from p
+ * = 1 fall towards the solution without passing it, in a handful of steps; for alpha = 2 it ends at the exact
+ * support. Steps that would leave the bracket, and every other one after the first 16, are bisections, which
+ * bounds the cost by O(n). Peters, Niculae, Martins: Sparse Sequence-to-Sequence Models, 2019; for alpha = 2
+ * Martins, Astudillo 2016.
  */
 #ifndef HEED_NORMALISE_PROJECTION_H
 #define HEED_NORMALISE_PROJECTION_H
@@ -19,26 +20,32 @@
 
 #define HEED_INLINE static inline __attribute__((always_inline))
 
-/* r^m for r in [0, 1]; the loops for alpha = 2 and 1.5 see constants. */
+/* (alpha - 1) p^(1 - alpha), held finite, so that it leaves g = 0 at 0. */
+HEED_INLINE double heed_projection_factor(double alpha, double m, double p)
+{
+    const double shrink = m == 1.0 ? 1.0 / p : m == 2.0 ? 1.0 / sqrt(p) : fmin(pow(p, 1.0 - alpha), 1e300);
+    return (alpha - 1.0) * shrink;
+}
+
+/* r^m for r > 0; the loops for alpha = 2 and 1.5 see constants. */
 HEED_INLINE double heed_projection_power(double r, double m)
 {
     return m == 1.0 ? r : m == 2.0 ? r * r : heed_power(r, m);
 }
 
-/* F(p) / p and its slope F'(p) = sum r^(m-1) over the candidates. */
-HEED_INLINE void heed_projection_sum(const float *z, int n, float max, double alpha, double m, double p, double *sum,
+/* F(p) / p = sum r^m and F'(p) = sum r^(m-1), over the candidates. */
+HEED_INLINE void heed_projection_sum(const float *z, int n, float max, double m, double factor, double *sum,
                                      double *slope)
 {
-    const double shrink = m == 1.0 ? 1.0 / p : m == 2.0 ? 1.0 / sqrt(p) : fmin(pow(p, 1.0 - alpha), 1e300);
-    const double factor = (alpha - 1.0) * shrink;
     double s = 0.0, t = 0.0;
 #pragma omp simd reduction(+ : s, t)
     for (int j = 0; j < n; j++) {
         const double r = 1.0 - factor * ((double)max - (double)z[j]);
         const double held = r > 0.0 ? r : 1.0;
         const double w = heed_projection_power(held, m);
+        const double lower = m == 1.0 ? 1.0 : m == 2.0 ? held : w / held;
         s += r > 0.0 ? w : 0.0;
-        t += r > 0.0 ? w / held : 0.0;
+        t += r > 0.0 ? lower : 0.0;
     }
     *sum = s;
     *slope = t;
@@ -50,28 +57,26 @@ HEED_INLINE double heed_projection_largest(const float *z, int n, float max, dou
     double low = 1.0 / n, high = 1.0, p = 1.0;
     for (int step = 0; step < 200; step++) {
         double sum, slope;
-        heed_projection_sum(z, n, max, alpha, m, p, &sum, &slope);
+        heed_projection_sum(z, n, max, m, heed_projection_factor(alpha, m, p), &sum, &slope);
         const double excess = p * sum - 1.0;
         if (excess > 0.0)
             high = p;
         else
             low = p;
         double next = p - excess / slope;
-        if (fabs(next - p) <= 4e-16 * p)
+        if (fabs(next - p) <= 1e-14 * p || high - low <= 1e-14 * high)
             break;
         if (!(next > low && next < high) || (step > 16 && step % 2))
             next = 0.5 * (low + high);
-        if (next == p || high - low <= 4e-16 * high)
-            break;
         p = next;
     }
     return p;
 }
 
-/* Makes weights of a row's logits in place. A row with nothing open weighs 0, one with NaN or +inf is NaN where open. */
-HEED_INLINE void heed_project(const heed_row *row, double alpha)
+/* The largest logit of a row that has weights. Otherwise puts what the row has instead and returns false: 0
+ * where nothing is open, NaN in every open place where a logit is NaN or +inf. */
+HEED_INLINE bool heed_row_max(const heed_row *row, float *largest)
 {
-    const double m = alpha == 2.0 ? 1.0 : alpha == 1.5 ? 2.0 : 1.0 / (alpha - 1.0);
     float *z = row->score;
     float max = -INFINITY;
     int nan = 0;
@@ -80,12 +85,22 @@ HEED_INLINE void heed_project(const heed_row *row, double alpha)
         max = z[j] > max ? z[j] : max;
         nan |= z[j] != z[j];
     }
-    if (nan || max == INFINITY || max == -INFINITY) {
-        const float weight = nan || max == INFINITY ? NAN : 0.0f;
-        for (int j = 0; j < row->cols; j++)
-            z[j] = z[j] == -INFINITY ? 0.0f : weight;
+    *largest = max;
+    if (!nan && fabsf(max) != INFINITY)
+        return true;
+    for (int j = 0; j < row->cols; j++)
+        z[j] = z[j] == -INFINITY ? 0.0f : NAN;
+    return false;
+}
+
+/* Makes weights of a row's logits in place. */
+HEED_INLINE void heed_project(const heed_row *row, double alpha)
+{
+    const double m = alpha == 2.0 ? 1.0 : alpha == 1.5 ? 2.0 : 1.0 / (alpha - 1.0);
+    float *z = row->score;
+    float max;
+    if (!heed_row_max(row, &max))
         return;
-    }
 
     /* no weight passes 1, so a key is out of reach when (alpha - 1) (max - z) >= 1 */
     const double reach = (double)max - m;
@@ -97,15 +112,23 @@ HEED_INLINE void heed_project(const heed_row *row, double alpha)
     }
 
     const double p = heed_projection_largest(candidate, n, max, alpha, m);
+    const double factor = heed_projection_factor(alpha, m, p);
     double sum, slope;
-    heed_projection_sum(candidate, n, max, alpha, m, p, &sum, &slope);
-    const double shrink = m == 1.0 ? 1.0 / p : m == 2.0 ? 1.0 / sqrt(p) : fmin(pow(p, 1.0 - alpha), 1e300);
-    const double factor = (alpha - 1.0) * shrink;
+    heed_projection_sum(candidate, n, max, m, factor, &sum, &slope);
     for (int j = 0; j < row->cols; j++) {
         const double r = 1.0 - factor * ((double)max - (double)z[j]);
         const double w = heed_projection_power(r > 0.0 ? r : 1.0, m) / sum;
         z[j] = r > 0.0 ? (float)w : 0.0f;
     }
+}
+
+HEED_INLINE double heed_projection_curvature(float w, double alpha)
+{
+    const double c = alpha == 2.0   ? 1.0
+                     : alpha == 1.5 ? sqrt((double)w)
+                     : alpha == 1.0 ? (double)w
+                                    : heed_power(w, 2.0 - alpha);
+    return w == 0.0f ? 0.0 : w != w ? (double)w : c;
 }
 
 /* On the support ds = c (dw - sum c dw / sum c), c = w^(2 - alpha). */
@@ -115,16 +138,16 @@ HEED_INLINE void heed_project_backward(const heed_row *row, double alpha)
     double weighed = 0.0, total = 0.0;
 #pragma omp simd reduction(+ : weighed, total)
     for (int j = 0; j < row->cols; j++) {
-        const double power = alpha == 2.0 ? 1.0 : alpha == 1.5 ? sqrt((double)w[j]) : heed_power(w[j], 2.0 - alpha);
-        const double c = w[j] == 0.0f ? 0.0 : power;
+        const double c = heed_projection_curvature(w[j], alpha);
         weighed += w[j] == 0.0f ? 0.0 : c * dw[j];
         total += c;
     }
     const double mean = weighed / total;
+    float *d = row->dscore;
+#pragma omp simd
     for (int j = 0; j < row->cols; j++) {
-        const double power = alpha == 2.0 ? 1.0 : alpha == 1.5 ? sqrt((double)w[j]) : heed_power(w[j], 2.0 - alpha);
-        const double d = power * (dw[j] - mean);
-        row->dscore[j] = w[j] == 0.0f ? 0.0f : (float)d;
+        const float g = (float)(heed_projection_curvature(w[j], alpha) * (dw[j] - mean));
+        d[j] = w[j] == 0.0f ? 0.0f : g;
     }
 }
 

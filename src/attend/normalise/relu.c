@@ -48,8 +48,10 @@ static void online(const heed_form_state *form, heed_tile *tile, heed_row_sums *
     raise_all(form, tile, NULL);
 }
 
-/* The norm is n, or NaN where a NaN or +inf score made the row's sum NaN; nothing open counts as infinitely many. */
-static void finish(const heed_form_state *form, int head, int rows, const heed_row_sums *sums, heed_row_end *end)
+/* The norm is n, or NaN where a NaN or +inf score made the row's sum NaN; nothing open counts as infinitely
+ * many. */
+static void finish(const heed_form_state *form, int head, int rows, const heed_row_sums *sums,
+                   heed_row_end *end)
 {
     (void)form, (void)head;
     for (int i = 0; i < rows; i++) {
@@ -85,7 +87,8 @@ HEED_INLINE void lower_tile(const heed_tile *tile, const float *norm, float powe
     }
 }
 
-static void weights_backward(const heed_form_state *form, heed_tile *tile, const float *norm, const float *delta)
+static void weights_backward(const heed_form_state *form, heed_tile *tile, const float *norm,
+                             const float *delta)
 {
     (void)delta;
     const float power = heed_arg_float(form, 0);
@@ -98,7 +101,12 @@ static void weights_backward(const heed_form_state *form, heed_tile *tile, const
 }
 
 static const heed_arg args[] = {
-    {.name = "power", .value = 1.0, .least = 0.0, .most = 1e3, .above = true, .summary = "exponent of the scores"},
+    {.name = "power",
+     .value = 1.0,
+     .least = 0.0,
+     .most = 1e3,
+     .above = true,
+     .summary = "exponent of the scores"},
     {0},
 };
 

@@ -2,8 +2,8 @@
  *
  *     w_j = 1 / (1 + exp(-(s_j + bias))),     bias = -log M unless given, M the keys that exist
  *
- * That bias makes the weights of M equal scores of 0 sum to about 1. Ramapuram et al.: Theory, Analysis, and Best
- * Practices for Sigmoid Self-Attention, 2024.
+ * That bias makes the weights of M equal scores of 0 sum to about 1. Ramapuram et al.: Theory, Analysis, and
+ * Best Practices for Sigmoid Self-Attention, 2024.
  */
 #include "attend/normalise/exponential.h"
 
@@ -29,7 +29,8 @@ static void online(const heed_form_state *form, heed_tile *tile, heed_row_sums *
 }
 
 /* The norm is 0, or NaN where a NaN or +inf score made the row's sum NaN. */
-static void finish(const heed_form_state *form, int head, int rows, const heed_row_sums *sums, heed_row_end *end)
+static void finish(const heed_form_state *form, int head, int rows, const heed_row_sums *sums,
+                   heed_row_end *end)
 {
     (void)form, (void)head;
     for (int i = 0; i < rows; i++) {
@@ -54,7 +55,8 @@ static void weights(const heed_form_state *form, heed_tile *tile, const float *n
 }
 
 /* ds = dw w (1 - w) */
-static void weights_backward(const heed_form_state *form, heed_tile *tile, const float *norm, const float *delta)
+static void weights_backward(const heed_form_state *form, heed_tile *tile, const float *norm,
+                             const float *delta)
 {
     (void)form, (void)norm, (void)delta;
     const int cols = tile->cols & ~15;

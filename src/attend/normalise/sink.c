@@ -2,9 +2,9 @@
  *
  *     w_j = exp(s_j) / (exp(sink_h) + sum exp(s))
  *
- * sink = -inf is softmax, 0 is softmax1. What the sink itself weighs, p = exp(sink - norm), moves its gradient:
- * dsink = -sum over rows of p sum_j w_j dw_j. Xiao et al.: Efficient Streaming Language Models with Attention Sinks,
- * 2024, as a logit in OpenAI: gpt-oss, 2025.
+ * sink = -inf is softmax, 0 is softmax1. What the sink itself weighs, p = exp(sink - norm), moves its
+ * gradient: dsink = -sum over rows of p sum_j w_j dw_j. Xiao et al.: Efficient Streaming Language Models with
+ * Attention Sinks, 2024, as a logit in OpenAI: gpt-oss, 2025.
  */
 #include "attend/normalise/exponential.h"
 
@@ -14,7 +14,8 @@ static void online(const heed_form_state *form, heed_tile *tile, heed_row_sums *
     heed_sum_tile(tile, 1.0f, sums, true);
 }
 
-static void finish(const heed_form_state *form, int head, int rows, const heed_row_sums *sums, heed_row_end *end)
+static void finish(const heed_form_state *form, int head, int rows, const heed_row_sums *sums,
+                   heed_row_end *end)
 {
     heed_exponential_finish(form->param[0][head], rows, sums, end);
 }
@@ -25,14 +26,15 @@ static void weights(const heed_form_state *form, heed_tile *tile, const float *n
     heed_exponential_weights(tile, 1.0f, norm);
 }
 
-static void weights_backward(const heed_form_state *form, heed_tile *tile, const float *norm, const float *delta)
+static void weights_backward(const heed_form_state *form, heed_tile *tile, const float *norm,
+                             const float *delta)
 {
     (void)form, (void)norm;
     heed_exponential_backward(tile, 1.0f, delta);
 }
 
-static void norm_backward(const heed_form_state *form, int head, int rows, const float *norm, const float *lse,
-                          const float *delta)
+static void norm_backward(const heed_form_state *form, int head, int rows, const float *norm,
+                          const float *lse, const float *delta)
 {
     (void)lse;
     if (!form->grad[0])
@@ -58,6 +60,7 @@ const heed_form HEED_FORM(normalise_sink) = {
     .summary = "softmax with a learnt logit that holds no value",
     .formula = "w = exp(s) / (exp(sink) + sum exp(s))",
     .source = "OpenAI gpt-oss 2025; Xiao et al. 2024",
+    .flags = HEED_KEEPS_MOMENT,
     .params = params,
     .online = online,
     .finish = finish,

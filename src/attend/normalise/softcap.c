@@ -7,8 +7,8 @@
  */
 #include "attend/form.h"
 
-/* c tanh(x): a ratio of polynomials in x^2, minimax on |x| <= 8.3 with relative error 7.4e-8; beyond, tanh is 1 within
- * 1.3e-7. `above` holds the numerator's coefficients times c. */
+/* c tanh(x): a ratio of polynomials in x^2, minimax on |x| <= 8.3 with relative error 7.4e-8; beyond, tanh is
+ * 1 within 1.3e-7. `above` holds the numerator's coefficients times c. */
 static inline float capped(float x, const float above[5])
 {
     const float most = x > 8.3f ? 8.3f : x;
@@ -36,7 +36,8 @@ static float inverse_cap(const heed_form_state *form)
 static void adjust(const heed_form_state *form, heed_tile *tile)
 {
     const float c = heed_arg_float(form, 0), inverse = inverse_cap(form);
-    const float above[5] = {c * 1006537.45f, c * 136628.373f, c * 3749.30339f, c * 24.5562109f, c * 0.0187922134f};
+    const float above[5] = {c * 1006537.45f, c * 136628.373f, c * 3749.30339f, c * 24.5562109f,
+                            c * 0.0187922134f};
     const int cols = tile->cols & ~15;
     for (int i = 0; i < tile->rows; i++) {
         float *score = tile->score + i * tile->stride;
@@ -68,7 +69,12 @@ static void adjust_backward(const heed_form_state *form, heed_tile *tile)
 }
 
 static const heed_arg args[] = {
-    {.name = "c", .value = NAN, .least = 0.0, .most = 1e25, .above = true, .required = true,
+    {.name = "c",
+     .value = NAN,
+     .least = 0.0,
+     .most = 1e25,
+     .above = true,
+     .required = true,
      .summary = "bound of the scores"},
     {0},
 };

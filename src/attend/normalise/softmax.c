@@ -15,7 +15,8 @@ static void online(const heed_form_state *form, heed_tile *tile, heed_row_sums *
         heed_sum_tile(tile, inverse, sums, true);
 }
 
-static void finish(const heed_form_state *form, int head, int rows, const heed_row_sums *sums, heed_row_end *end)
+static void finish(const heed_form_state *form, int head, int rows, const heed_row_sums *sums,
+                   heed_row_end *end)
 {
     (void)form, (void)head;
     heed_exponential_finish(-INFINITY, rows, sums, end);
@@ -26,14 +27,19 @@ static void weights(const heed_form_state *form, heed_tile *tile, const float *n
     heed_exponential_weights(tile, heed_inverse(form->arg[0].number), norm);
 }
 
-static void weights_backward(const heed_form_state *form, heed_tile *tile, const float *norm, const float *delta)
+static void weights_backward(const heed_form_state *form, heed_tile *tile, const float *norm,
+                             const float *delta)
 {
     (void)norm;
     heed_exponential_backward(tile, heed_inverse(form->arg[0].number), delta);
 }
 
 static const heed_arg args[] = {
-    {.name = "temperature", .value = 1.0, .least = 0.0, .most = 1e30, .above = true,
+    {.name = "temperature",
+     .value = 1.0,
+     .least = 0.0,
+     .most = 1e30,
+     .above = true,
      .summary = "what scores are divided by"},
     {0},
 };
@@ -45,6 +51,7 @@ const heed_form HEED_FORM(normalise_softmax) = {
     .formula = "w = exp(s/T) / sum exp(s/T)",
     .source = "Vaswani et al. 2017; tile by tile: Milakov and Gimelshein 2018, Rabe and Staats 2021",
     .row = "001.120",
+    .flags = HEED_KEEPS_MOMENT,
     .args = args,
     .online = online,
     .finish = finish,

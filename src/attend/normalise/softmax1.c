@@ -12,7 +12,8 @@ static void online(const heed_form_state *form, heed_tile *tile, heed_row_sums *
     heed_sum_tile(tile, 1.0f, sums, true);
 }
 
-static void finish(const heed_form_state *form, int head, int rows, const heed_row_sums *sums, heed_row_end *end)
+static void finish(const heed_form_state *form, int head, int rows, const heed_row_sums *sums,
+                   heed_row_end *end)
 {
     (void)form, (void)head;
     heed_exponential_finish(0.0f, rows, sums, end);
@@ -24,7 +25,8 @@ static void weights(const heed_form_state *form, heed_tile *tile, const float *n
     heed_exponential_weights(tile, 1.0f, norm);
 }
 
-static void weights_backward(const heed_form_state *form, heed_tile *tile, const float *norm, const float *delta)
+static void weights_backward(const heed_form_state *form, heed_tile *tile, const float *norm,
+                             const float *delta)
 {
     (void)form, (void)norm;
     heed_exponential_backward(tile, 1.0f, delta);
@@ -36,6 +38,7 @@ const heed_form HEED_FORM(normalise_softmax1) = {
     .summary = "softmax with a 1 in the denominator",
     .formula = "w = exp(s) / (1 + sum exp(s))",
     .source = "Miller 2023",
+    .flags = HEED_KEEPS_MOMENT,
     .online = online,
     .finish = finish,
     .weights = weights,

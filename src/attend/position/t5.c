@@ -138,11 +138,16 @@ static int run_of(const runs *r, int32_t distance)
     return low;
 }
 
-/* Where distances i, i + 1, ... leave the run. */
+/* Where distances from i on leave the run. Far from the query all lie in one, which is seen at once. */
 static int end_of(const runs *r, int run, const int32_t *distance, int i, int n)
 {
     const int32_t first = r->start[run], last = run + 1 < r->count ? r->start[run + 1] - 1 : INT32_MAX;
-    while (i < n && distance[i] >= first && distance[i] <= last)
+    int outside = 0;
+    for (int k = i; k < n; k++)
+        outside |= (distance[k] < first) | (distance[k] > last);
+    if (!outside)
+        return n;
+    while (distance[i] >= first && distance[i] <= last)
         i++;
     return i;
 }

@@ -1,0 +1,50 @@
+/* What the benchmarks share: a table of works, timed in turn, beside the machine's own limits. */
+#ifndef HEED_BENCH_BENCH_H
+#define HEED_BENCH_BENCH_H
+
+#include <heed/heed.h>
+
+/* One line of a benchmark. */
+typedef struct bench_work {
+    const char *name;
+    const char *spec;
+    int64_t heads, kv_heads, queries, keys, dim;
+    heed_type q_type, kv_type;
+    unsigned with;       /* statistics to capture, HEED_WITH_BACKWARD */
+    bool slow;           /* only with --long */
+    const char *against; /* name of the work that its time is compared with; NULL */
+    double share;        /* compared with that share of its time */
+} bench_work;
+
+/* A benchmark: works that are timed in turn. A list of works ends with name == NULL. */
+typedef struct bench_suite {
+    const char *name, *summary;
+    const bench_work *works;
+} bench_suite;
+
+extern const bench_suite *const bench_suites[]; /* ended by NULL */
+
+typedef struct bench_limits {
+    double flops;     /* multiply-adds count as two, a second, all threads together */
+    double bandwidth; /* bytes read a second */
+} bench_limits;
+
+/* One measurement of each limit, short enough to repeat between works: independent multiply-add chains in
+ * registers, and streaming reads of a buffer of 1 GiB. The buffer is made by the first call. */
+double bench_measure_flops(int threads);
+double bench_measure_bandwidth(int threads);
+void bench_machine_free(void);
+
+double bench_now(void);
+
+typedef struct bench_options {
+    int64_t threads, rounds;
+    int isa, kernel;
+    bool json, with_slow;
+    const char *only;
+} bench_options;
+
+/* Runs all works of a suite, `rounds` times in turn, and prints the best of each. 0, or 2 after a message. */
+int bench_run(const bench_suite *suite, const bench_options *options);
+
+#endif

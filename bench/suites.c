@@ -1,0 +1,234 @@
+/* The works of each benchmark. */
+#include "bench.h"
+
+#define PREFILL .heads = 8, .kv_heads = 8, .queries = 4096, .keys = 4096
+
+static const bench_work attention[] = {
+    {.name = "causal, dim 64", .spec = "where=causal", PREFILL, .dim = 64},
+    {.name = "causal, dim 128", .spec = "where=causal", PREFILL, .dim = 128},
+    {.name = "alibi, dim 64",
+     .spec = "where=causal; position=alibi",
+     PREFILL,
+     .dim = 64,
+     .against = "causal, dim 64",
+     .share = 1.0},
+    {.name = "soft cap, dim 64",
+     .spec = "where=causal; normalise=softcap(30)",
+     PREFILL,
+     .dim = 64,
+     .against = "causal, dim 64",
+     .share = 1.0},
+    {.name = "window, dim 64", .spec = "where=causal & window(1024)", PREFILL, .dim = 64},
+    {.name = "rope, dim 64",
+     .spec = "where=causal; position=rope",
+     PREFILL,
+     .dim = 64,
+     .against = "causal, dim 64",
+     .share = 1.0},
+    {.name = "8 heads on 2, dim 64",
+     .spec = "where=causal",
+     .heads = 8,
+     .kv_heads = 2,
+     .queries = 4096,
+     .keys = 4096,
+     .dim = 64},
+    {.name = "bf16, dim 64",
+     .spec = "where=causal",
+     PREFILL,
+     .dim = 64,
+     .q_type = HEED_BF16,
+     .kv_type = HEED_BF16},
+    {.name = "bf16, dim 128",
+     .spec = "where=causal",
+     PREFILL,
+     .dim = 128,
+     .q_type = HEED_BF16,
+     .kv_type = HEED_BF16},
+    {.name = "f16 keys, dim 64", .spec = "where=causal", PREFILL, .dim = 64, .kv_type = HEED_F16},
+    {.name = "q8 keys, dim 64",
+     .spec = "where=causal",
+     PREFILL,
+     .dim = 64,
+     .kv_type = HEED_Q8,
+     .against = "f16 keys, dim 64",
+     .share = 1.0},
+    {.name = "q4 keys, dim 64",
+     .spec = "where=causal",
+     PREFILL,
+     .dim = 64,
+     .kv_type = HEED_Q4,
+     .against = "f16 keys, dim 64",
+     .share = 1.0},
+    {.name = "131072 keys, dim 64",
+     .spec = "where=causal",
+     .heads = 1,
+     .kv_heads = 1,
+     .queries = 131072,
+     .keys = 131072,
+     .dim = 64,
+     .slow = true},
+    {0},
+};
+
+#define DECODE .spec = "where=causal", .queries = 1, .keys = 32768, .dim = 128
+
+static const bench_work decode[] = {
+    {.name = "32 heads on 8, f16", DECODE, .heads = 32, .kv_heads = 8, .kv_type = HEED_F16},
+    {.name = "32 heads on 8, bf16", DECODE, .heads = 32, .kv_heads = 8, .kv_type = HEED_BF16},
+    {.name = "32 heads on 8, q8",
+     DECODE,
+     .heads = 32,
+     .kv_heads = 8,
+     .kv_type = HEED_Q8,
+     .against = "32 heads on 8, f16",
+     .share = 1.0},
+    {.name = "32 heads on 8, q4",
+     DECODE,
+     .heads = 32,
+     .kv_heads = 8,
+     .kv_type = HEED_Q4,
+     .against = "32 heads on 8, q8",
+     .share = 1.0},
+    {.name = "8 heads, f16", DECODE, .heads = 8, .kv_heads = 8, .kv_type = HEED_F16},
+    {.name = "8 heads, q8",
+     DECODE,
+     .heads = 8,
+     .kv_heads = 8,
+     .kv_type = HEED_Q8,
+     .against = "8 heads, f16",
+     .share = 1.0},
+    {.name = "8 heads, q4",
+     DECODE,
+     .heads = 8,
+     .kv_heads = 8,
+     .kv_type = HEED_Q4,
+     .against = "8 heads, q8",
+     .share = 1.0},
+    {.name = "8 heads, f32", DECODE, .heads = 8, .kv_heads = 8},
+    {0},
+};
+
+static const bench_work backward[] = {
+    {.name = "backward, dim 64", .spec = "where=causal", PREFILL, .dim = 64, .with = HEED_WITH_BACKWARD},
+    {.name = "backward, dim 128", .spec = "where=causal", PREFILL, .dim = 128, .with = HEED_WITH_BACKWARD},
+    {.name = "backward, alibi",
+     .spec = "where=causal; position=alibi",
+     PREFILL,
+     .dim = 64,
+     .with = HEED_WITH_BACKWARD,
+     .against = "backward, dim 64",
+     .share = 1.0},
+    {.name = "backward, t5",
+     .spec = "where=causal; position=t5",
+     PREFILL,
+     .dim = 64,
+     .with = HEED_WITH_BACKWARD,
+     .against = "backward, dim 64",
+     .share = 1.0},
+    {0},
+};
+
+/* n of 64 key blocks for each block of 64 queries */
+#define SPARSE(n)                                                                                            \
+    {                                                                                                        \
+        .name = #n " of 64 blocks", .spec = "where=random(" #n ", block=64, seed=1)", PREFILL, .dim = 64,    \
+        .against = "dense", .share = n / 64.0                                                                \
+    }
+
+static const bench_work sparse[] = {
+    {.name = "dense", .spec = "where=all", PREFILL, .dim = 64},
+    SPARSE(3),
+    SPARSE(6),
+    SPARSE(13),
+    SPARSE(32),
+    {0},
+};
+
+static const bench_work statistics[] = {
+    {.name = "plain", .spec = "where=causal", PREFILL, .dim = 64},
+    {.name = "entropies",
+     .spec = "where=causal",
+     PREFILL,
+     .dim = 64,
+     .with = HEED_WITH_ENTROPY,
+     .against = "plain",
+     .share = 1.0},
+    {.name = "key sums",
+     .spec = "where=causal",
+     PREFILL,
+     .dim = 64,
+     .with = HEED_WITH_KEY_SUMS,
+     .against = "plain",
+     .share = 1.0},
+    {.name = "entropies and key sums",
+     .spec = "where=causal",
+     PREFILL,
+     .dim = 64,
+     .with = HEED_WITH_ENTROPY | HEED_WITH_KEY_SUMS,
+     .against = "plain",
+     .share = 1.0},
+    {.name = "top 8 links",
+     .spec = "where=causal",
+     PREFILL,
+     .dim = 64,
+     .with = HEED_WITH_TOP,
+     .against = "plain",
+     .share = 1.0},
+    {0},
+};
+
+#define FORM(name_, spec_)                                                                                   \
+    {                                                                                                        \
+        .name = name_, .spec = "where=causal; " spec_, .heads = 8, .kv_heads = 8, .queries = 1024,           \
+        .keys = 1024, .dim = 64, .against = "softmax of dot", .share = 1.0                                   \
+    }
+
+static const bench_work forms[] = {
+    {.name = "softmax of dot",
+     .spec = "where=causal",
+     .heads = 8,
+     .kv_heads = 8,
+     .queries = 1024,
+     .keys = 1024,
+     .dim = 64},
+    FORM("cosine", "score=cosine"),
+    FORM("bilinear", "score=bilinear"),
+    FORM("gaussian", "score=gaussian"),
+    FORM("laplace", "score=laplace"),
+    FORM("additive", "score=additive"),
+    FORM("mlp", "score=mlp"),
+    FORM("rope", "position=rope"),
+    FORM("alibi", "position=alibi"),
+    FORM("t5", "position=t5"),
+    FORM("shaw", "position=shaw"),
+    FORM("kerple", "position=kerple"),
+    FORM("fire", "position=fire"),
+    FORM("xpos", "position=xpos"),
+    FORM("cope", "position=cope"),
+    FORM("sandwich", "position=sandwich"),
+    FORM("softcap", "normalise=softcap(30)"),
+    FORM("softmax1", "normalise=softmax1"),
+    FORM("sink", "normalise=sink"),
+    FORM("sigmoid", "normalise=sigmoid"),
+    FORM("relu", "normalise=relu"),
+    FORM("sparsemax", "normalise=sparsemax"),
+    FORM("entmax", "normalise=entmax(1.5)"),
+    FORM("top_k", "select=top_k(64)"),
+    FORM("top_p", "select=top_p(0.95)"),
+    FORM("threshold", "select=threshold(0.1)"),
+    FORM("quest", "select=quest(page=16, budget=256)"),
+    FORM("moba", "select=moba(block=64, k=4)"),
+    FORM("talking", "heads=talking"),
+    {0},
+};
+
+static const bench_suite suite_attention = {"attention", "prefill: many queries against as many keys",
+                                            attention};
+static const bench_suite suite_decode = {"decode", "one query against a long cache", decode};
+static const bench_suite suite_backward = {"backward", "gradients of q, k and v", backward};
+static const bench_suite suite_sparse = {"sparse", "lists of open key blocks", sparse};
+static const bench_suite suite_forms = {"forms", "every form beside plain attention", forms};
+static const bench_suite suite_statistics = {"statistics", "what captured statistics cost", statistics};
+
+const bench_suite *const bench_suites[] = {
+    &suite_attention, &suite_decode, &suite_backward, &suite_sparse, &suite_forms, &suite_statistics, NULL};
