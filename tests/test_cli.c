@@ -140,6 +140,15 @@ static void forms_lists_every_form_in_every_way(void **state)
     assert_null(strstr(ran.out, "rope"));
 }
 
+static void the_reference_in_docs_is_what_the_program_writes(void **state)
+{
+    (void)state;
+    run("forms --reference");
+    write_text("forms.md", ran.out);
+    if (!same_file("forms.md", HEED_TEST_DATA "/../docs/forms.md"))
+        fail_msg("docs/forms.md is out of date: heed forms --reference > docs/forms.md");
+}
+
 static void explain_says_the_canonical_spec_and_the_kernel(void **state)
 {
     (void)state;
@@ -194,6 +203,7 @@ int main(void)
         cmocka_unit_test(examples_of_the_help_work_when_pasted),
         cmocka_unit_test(wrong_usage_ends_with_2_and_one_sentence),
         cmocka_unit_test(forms_lists_every_form_in_every_way),
+        cmocka_unit_test(the_reference_in_docs_is_what_the_program_writes),
         cmocka_unit_test(explain_says_the_canonical_spec_and_the_kernel),
         cmocka_unit_test(random_files_repeat_with_their_seed_and_suit_the_spec),
     };

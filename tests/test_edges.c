@@ -430,13 +430,20 @@ static void huge_logits_are_as_exact_as_small_ones(void **state)
     enum { N = 130, D = 8 };
     for (size_t i = 0; i < COUNT(specs); i++)
         for (size_t kernel = 0; kernel < 2; kernel++) {
-            attend_data *d = attend_make(&(attend_case){.spec = specs[i], .heads = 2, .queries = N, .dim = D, .spread = 40, .seed = i,
+            attend_data *d = attend_make(&(attend_case){.spec = specs[i], .heads = 2, .queries = N, .dim = D, 
+.spread = 40, .exact_scores = true, .seed = i,
                                                         .way = {.backward = true, .weights = true,
                                                                 .kernel = kernel ? HEED_KERNEL_ROWS : HEED_KERNEL_AUTO}});
             for (int x = 0; x < 2 * N * D; x++) {
                 d->q[x] = rintf(d->q[x]);
                 d->k[x] = rintf(d->k[x]);
             }
+            for (int j = 1; j < 2 * N; j += 2) { /* rivals of the winner: logits a few units below, or the same */
+                memcpy(d->k + j * D, d->k + (j - 1) * D, D * sizeof *d->k);
+                d->k[j * D] += (float)(j % 4 == 1);
+            }
+            for (int i = 0; i < 2 * N; i++)
+                d->q[i * D] = rintf(d->q[i * D] / 20);
             match_changed(d);
             attend_free(d);
         }

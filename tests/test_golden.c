@@ -8,7 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static char names[128][64];
+enum { FILES = 128 };
+static char names[FILES][64];
 static int files;
 
 static int by_name(const void *a, const void *b)
@@ -22,7 +23,7 @@ static int list_files(void **state)
     DIR *folder = opendir(HEED_TEST_DATA "/golden");
     if (!folder)
         return -1;
-    for (const struct dirent *entry; (entry = readdir(folder)) && files < 128;) {
+    for (const struct dirent *entry; (entry = readdir(folder)) && files < FILES;) {
         const char *end = strrchr(entry->d_name, '.');
         if (end && strcmp(end, ".safetensors") == 0)
             snprintf(names[files++], sizeof *names, "%.63s", entry->d_name);
@@ -46,6 +47,13 @@ static void copy_floats(const golden *g, const char *name, float *x)
 {
     const golden_tensor *t = golden_find(g, name);
     memcpy(x, t->data, (size_t)t->count * sizeof *x);
+}
+
+static void open_file(golden *g, int f)
+{
+    char path[512];
+    snprintf(path, sizeof path, "%s/%.63s", HEED_TEST_DATA "/golden", names[f]);
+    assert_true(golden_read(g, path));
 }
 
 /* The problem of a golden file; its results stay in the file. */
@@ -95,10 +103,9 @@ static void the_oracle_equals_the_golden_files(void **state)
 {
     (void)state;
     for (int f = 0; f < files; f++) {
-        char path[1024], name[80];
+        char name[80];
         golden g;
-        snprintf(path, sizeof path, HEED_TEST_DATA "/golden/%s", names[f]);
-        assert_true(golden_read(&g, path));
+        open_file(&g, f);
         attend_data *d = load(&g);
         const oracle *o = d->o;
         attend_expect(d);
@@ -130,10 +137,9 @@ static void heed_equals_the_golden_files(void **state)
 {
     (void)state;
     for (int f = 0; f < files; f++) {
-        char path[1024], name[80];
+        char name[80];
         golden g;
-        snprintf(path, sizeof path, HEED_TEST_DATA "/golden/%s", names[f]);
-        assert_true(golden_read(&g, path));
+        open_file(&g, f);
         attend_data *d = load(&g);
         attend_expect(d); /* for the magnitudes; the numbers come from the file */
         replace(&g, "expected.out", d->o->out);

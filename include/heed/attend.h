@@ -130,7 +130,7 @@ HEED_API void heed_plan_free(heed_plan *plan);
 /**
  * out = attention of q over k, v. q [batch, H, N, D], k [batch, G, M, D], v [batch, G, M, E], out f32 [batch, H, N, E];
  * with PAGES k and v are [pages, G, page, D or E]. Allocates nothing. @return HEED_INVALID for shapes or types that are not
- * the plan's, for parameters out of range, or for positions beyond +-2^30.
+ * the plan's, for parameters out of range, or for positions of 2^30 or more in size.
  */
 HEED_API heed_status heed_attend(const heed_plan *plan, const heed_tensor *q, const heed_tensor *k, const heed_tensor *v,
                                  const heed_tensor *out, const heed_extra *extra);

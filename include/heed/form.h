@@ -95,7 +95,7 @@ typedef struct heed_param {
 typedef struct heed_sizes {
     int64_t batch, heads, kv_heads, queries, keys, dim, value_dim;
     bool causal;       /**< `causal` is a factor of the outermost `&` of `where` */
-    double score_scale; /**< factor that the score form puts on its product; 1/sqrt(dim) if it has none */
+    double score_scale; /**< the score's scale where it has HEED_SHARES_SCALE, else 1/sqrt(dim) */
 } heed_sizes;
 
 /** A form in a plan, with its arguments resolved and, while executing, its parameters bound. */
@@ -228,6 +228,7 @@ enum heed_form_flags {
     HEED_NEEDS_MASK = 256,     /**< reads inputs->mask */
     HEED_MIXES_HEADS = 512,    /**< `mix_scores`, `mix_weights` see all heads */
     HEED_ROTATES = 1024,       /**< a position form of which a spec may hold one only */
+    HEED_SHARES_SCALE = 16384, /**< a score whose scale is also that of position forms which add products of the query */
     HEED_SCATTERS = 8192,      /**< a `where` whose open blocks do not lie together */
     HEED_KEEPS_MOMENT = 4096, /**< a normaliser whose weights are a constant times exp(logit - max): moment gives the entropy */
     HEED_MODIFIER = 2048,      /**< a normalise form that changes logits by `adjust` and chains before another (softcap) */

@@ -170,7 +170,7 @@ static heed_status count_what_exists(setup *s, const heed_plan *plan, const heed
 
 static heed_status beyond(const char *name, int64_t i, int64_t pos)
 {
-    return heed_fail(HEED_INVALID, "%s[%lld] is %lld, positions must be within +-2^30", name, (long long)i,
+    return heed_fail(HEED_INVALID, "%s[%lld] is %lld, positions must be smaller in size than 2^30", name, (long long)i,
                      (long long)pos);
 }
 

@@ -273,7 +273,7 @@ static heed_status resolve_forms(const heed_plan *plan, heed_pipeline *pipeline)
         TRY(needs(plan, pipeline, form->form));
         if (form->form->resolve)
             TRY(form->form->resolve(form));
-        if (f == pipeline->score && form->form->scale)
+        if (f == pipeline->score && form->form->scale && form->form->flags & HEED_SHARES_SCALE)
             sizes.score_scale = form->form->scale(form);
     }
     const heed_form_state *score = &pipeline->form[pipeline->score];

@@ -11,7 +11,15 @@
 #include <unistd.h>
 
 #if defined(__x86_64__)
+#include <cpuid.h>
 #define CPU_HAS(feature) (__builtin_cpu_supports(feature) != 0)
+
+/* Conversion of half floats, for which not every compiler's builtin has a name. */
+static bool has_f16c(void)
+{
+    unsigned eax, ebx, ecx, edx;
+    return __get_cpuid(1, &eax, &ebx, &ecx, &edx) && (ecx & bit_F16C);
+}
 #else
 #define CPU_HAS(feature) false
 #endif
@@ -42,14 +50,14 @@ bool heed_isa_available(heed_isa isa)
         return true;
     case HEED_ISA_AVX2:
 #ifdef HEED_HAVE_AVX2
-        return CPU_HAS("avx2") && CPU_HAS("fma") && CPU_HAS("f16c");
+        return CPU_HAS("avx2") && CPU_HAS("fma") && has_f16c();
 #else
         return false;
 #endif
     case HEED_ISA_AVX512:
 #ifdef HEED_HAVE_AVX512
         return CPU_HAS("avx512f") && CPU_HAS("avx512bw") && CPU_HAS("avx512vl") && CPU_HAS("avx512dq") &&
-               CPU_HAS("fma") && CPU_HAS("f16c");
+               CPU_HAS("fma") && has_f16c();
 #else
         return false;
 #endif

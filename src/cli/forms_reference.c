@@ -3,6 +3,7 @@
 
 #include "attend/registry.h"
 
+#include <ctype.h>
 #include <stdio.h>
 
 /* Inside a table, where a bar would end the cell. */
@@ -54,13 +55,18 @@ static void print_source(const char *source, const char *row)
         printf("\n\n");
 }
 
+static void print_sentence(const char *summary)
+{
+    printf("%c%s.\n\n", toupper((unsigned char)summary[0]), summary[0] ? summary + 1 : "");
+}
+
 static void print_form(const heed_form *form)
 {
     const cli_line signature = cli_signature(form->args), needs = cli_needs(form);
     printf("### %s=%s\n\n", heed_stage_name(form->stage), form->name);
     if (*signature.text)
         printf("    %s(%s)\n\n", form->name, signature.text);
-    printf("%s.\n\n", form->summary);
+    print_sentence(form->summary);
     if (form->formula && *form->formula)
         printf("    %s\n\n", form->formula);
     if (*needs.text)
@@ -74,7 +80,8 @@ static void print_combination(const heed_combination *named)
 {
     const cli_line signature = cli_signature(named->args);
     printf("### %s\n\n", named->name);
-    printf("%s.\n\n    %s\n\n", named->summary, named->spec);
+    print_sentence(named->summary);
+    printf("    %s\n\n", named->spec);
     if (*signature.text)
         printf("Arguments: %s.\n\n", signature.text);
     print_args(named->args);

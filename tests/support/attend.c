@@ -241,7 +241,7 @@ attend_data *attend_prepare(const attend_case *c)
     for (int attempt = 0; attempt < 100; attempt++, tried.seed += 1000003) {
         attend_data *d = attend_make(&tried);
         attend_expect(d);
-        bool near = c->way.backward && d->o->kink < d->c.away;
+        bool near = (c->way.backward || c->away > 0) && d->o->kink < d->c.away;
         for (int64_t i = 0; i < d->c.batch * d->c.heads * d->c.queries; i++)
             near |= d->o->margin[i] < fmax(d->c.away, 1e-5);
         if (!near)

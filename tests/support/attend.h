@@ -46,7 +46,8 @@ typedef struct attend_case {
     unsigned gate_ones;     /* bit d: dimension d of the gate is 1 */
     double spread;          /* standard deviation of q and k; 0: 1 */
     bool initial;           /* parameters keep their initial values */
-    double tolerance;       /* relative to the size of what was added up; 0: 1e-5 */
+    double tolerance;       /* relative to the size of what was added up; 0: 1e-5 (see attend_match.c) */
+    bool exact_scores;      /* the data are such that f32 makes no error in them */
     double away;            /* least distance of the data from jumps (see attend_prepare); 0: 4e-6 */
     uint64_t seed;
     attend_way way;

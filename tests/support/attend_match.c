@@ -1,5 +1,10 @@
 /* Comparing results, with each other and with the oracle. An error is measured against the size of what was added up
- * to make the number, because that is what bounds rounding. */
+ * to make the number, because that is what bounds rounding:
+ *   out, weights   the largest sum_j w |v|, or weight, of the row. The tolerance is 1e-5; beside it stand 4 units in the
+ *                  last place of the row's largest score, as far as the normaliser passes them on
+ *   lse            itself, or 1
+ *   gradients      half the sum of the absolute values of all their terms, but no less than a tenth of the largest such sum
+ *                  in the tensor */
 #include "support/attend.h"
 
 #include <math.h>
@@ -61,23 +66,32 @@ static double largest(const double *x, int64_t n)
     return most;
 }
 
-/* Allowed errors of rows: the tolerance times the largest magnitude of the row. */
-static double *by_rows(const double *magnitude, int64_t n, int64_t width, double tolerance)
+/* What a row's weights may be wrong by, relatively. */
+static double row_tolerance(const attend_data *d, int64_t row)
 {
+    return d->c.tolerance + (d->c.exact_scores ? 0 : 4 * 5.96e-8 * d->o->reach[row] * d->o->steepness[row]);
+}
+
+/* Allowed errors of rows: the tolerance times the largest magnitude of the row. */
+static double *by_rows(const attend_data *d, const double *magnitude, int64_t width)
+{
+    const int64_t n = d->c.batch * d->c.heads * d->c.queries * width;
     double *allowed = malloc((size_t)(n + 1) * sizeof *allowed);
-    for (int64_t i = 0; i < n; i++)
-        allowed[i] = tolerance * largest(magnitude + i / width * width, width) + 1e-30;
+    for (int64_t row = 0; row * width < n; row++) {
+        const double error = row_tolerance(d, row) * largest(magnitude + row * width, width) + 1e-30;
+        for (int64_t i = 0; i < width; i++)
+            allowed[row * width + i] = error;
+    }
     return allowed;
 }
 
-/* Allowed errors of gradients: the tolerance times the entry's magnitude, or the largest entry of the tensor (whose
- * scores went through the same differences), or the size that one term has with data of order 1. */
-static double *by_entries(const double *magnitude, const double *expected, int64_t n, double tolerance)
+static double *by_terms(const attend_data *d, const double *magnitude, int64_t n)
 {
     double *allowed = malloc((size_t)(n + 1) * sizeof *allowed);
-    const double common = fmax(largest(expected, n), 0.1);
+    const double reach = d->c.exact_scores ? 0 : largest(d->o->reach, d->c.batch * d->c.heads * d->c.queries);
+    const double tolerance = d->c.tolerance + 4 * 5.96e-8 * reach, most = largest(magnitude, n);
     for (int64_t i = 0; i < n; i++)
-        allowed[i] = tolerance * fmax(magnitude[i], common);
+        allowed[i] = tolerance * fmax(0.5 * magnitude[i], 0.1 * most) + 1e-30;
     return allowed;
 }
 
@@ -86,7 +100,7 @@ static void match_gradient(comparison *c, const char *name, const float *got, co
 {
     if (!got)
         return;
-    double *allowed = by_entries(magnitude, expected, n, c->d->c.tolerance);
+    double *allowed = by_terms(c->d, magnitude, n);
     compare(c, name, got, expected, allowed, n, width ? width : 1);
     free(allowed);
 }
@@ -111,17 +125,17 @@ static void match_statistics(comparison *c, const attend_result *r)
     double *sums = calloc((size_t)(heads * keys + 1), sizeof *sums);
     double *entropy_allowed = calloc((size_t)(rows + 1), sizeof *entropy);
     double *sums_allowed = calloc((size_t)(heads * keys + 1), sizeof *sums);
-    for (int64_t i = 0; i < rows; i++)
+    for (int64_t i = 0; i < rows; i++) {
+        const double error = row_tolerance(c->d, i) * largest(weights + i * keys, keys);
         for (int64_t j = 0; j < keys; j++) {
             const double w = weights[i * keys + j];
             const double term = w > 0 || isnan(w) ? w * log(w) : 0;
             entropy[i] -= term;
-            entropy_allowed[i] += p->tolerance * (fabs(term) + w);
+            entropy_allowed[i] += row_tolerance(c->d, i) * (fabs(term) + w);
             sums[i / p->queries * keys + j] += w;
-            sums_allowed[i / p->queries * keys + j] += p->tolerance * w;
+            sums_allowed[i / p->queries * keys + j] += w > 0 ? error : 1e-30;
         }
-    for (int64_t i = 0; i < heads * keys; i++)
-        sums_allowed[i] += 1e-6 * p->tolerance;
+    }
     compare(c, "entropy [row]", r->entropy, entropy, entropy_allowed, rows, 1);
     compare(c, "key_sums [batch head, key]", r->key_sums, sums, sums_allowed, heads * keys, keys ? keys : 1);
     free(entropy);
@@ -147,7 +161,8 @@ static void match_top(comparison *c, const attend_result *r, int top)
         memcpy(sorted, w, (size_t)keys * sizeof *sorted);
         qsort(sorted, (size_t)keys, sizeof *sorted, falling);
         for (int t = 0; t < top; t++) {
-            const double expected = t < keys && sorted[t] > 0 ? sorted[t] : 0, allowed = p->tolerance * fmax(sorted[0], 0);
+            const double expected = t < keys && sorted[t] > 0 ? sorted[t] : 0;
+            const double allowed = row_tolerance(c->d, i) * (keys ? fmax(sorted[0], 0) : 0);
             const double got = r->top_weight[i * top + t];
             const int32_t key = r->top_key[i * top + t];
             const bool right = expected > allowed ? close_to(got, expected, allowed) && key >= 0 && key < keys &&
@@ -171,12 +186,12 @@ void attend_match(const attend_data *d, const attend_result *r)
     const oracle *o = d->o;
     comparison c = {d, &p->way, 0};
     const int64_t rows = p->batch * p->heads * p->queries, keys = p->batch * p->kv_heads * p->keys;
-    double *allowed = by_rows(o->out_magnitude, rows * p->value_dim, p->value_dim, p->tolerance);
+    double *allowed = by_rows(d, o->out_magnitude, p->value_dim);
     compare(&c, "out [row, value]", r->out, o->out, allowed, rows * p->value_dim, p->value_dim);
     free(allowed);
     match_lse(&c, r->lse);
     if (r->weights) {
-        allowed = by_rows(o->weights, rows * p->keys, p->keys, p->tolerance);
+        allowed = by_rows(d, o->weights, p->keys);
         compare(&c, "weights [row, key]", r->weights, o->weights, allowed, rows * p->keys, p->keys);
         free(allowed);
     }
@@ -238,7 +253,7 @@ void attend_agree(const attend_data *d, const attend_result *a, const attend_res
     double *other = malloc((size_t)(n + 1) * sizeof *other);
     for (int64_t i = 0; i < n; i++)
         other[i] = b->out[i];
-    double *allowed = by_rows(d->o->out_magnitude, n, p->value_dim, p->tolerance);
+    double *allowed = by_rows(d, d->o->out_magnitude, p->value_dim);
     compare(&c, "out by two routes [row, value]", a->out, other, allowed, n, p->value_dim);
     free(allowed);
     free(other);

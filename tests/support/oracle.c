@@ -23,6 +23,8 @@ oracle *oracle_new(const char *spec, const oracle_problem *problem)
     o->out_magnitude = numbers(rows * problem->value_dim);
     o->lse = numbers(rows);
     o->margin = numbers(rows);
+    o->reach = numbers(rows);
+    o->steepness = numbers(rows);
     o->weights = numbers(rows * problem->keys);
     o->open = calloc((size_t)(rows * problem->keys + 1), 1);
     o->dq = numbers(rows * problem->dim);
@@ -45,7 +47,7 @@ void oracle_free(oracle *o)
         free(o->param[i].magnitude);
     }
     free(o->param);
-    double *const all[] = {o->out, o->out_magnitude, o->lse,          o->margin,       o->weights,     o->dq,
+    double *const all[] = {o->out, o->out_magnitude, o->lse, o->margin, o->reach, o->steepness,       o->weights,     o->dq,
                            o->dk,  o->dv,            o->dq_magnitude, o->dk_magnitude, o->dv_magnitude};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         free(all[i]);
@@ -77,7 +79,8 @@ static oracle_side *make_keys(oracle *o, tape *t, int64_t b)
         tape_vector *const made[] = {&key[x].seen, &key[x].made};
         for (int i = 0; i < 2; i++)
             if (!made[i]->x && t->count)
-                *made[i] = tape_outside(t->value + made[i]->first, t->gradient + made[i]->first, NULL, 1);
+                *made[i] = tape_outside(t->value + made[i]->first, t->gradient + made[i]->first,
+                                        t->magnitude + made[i]->first, 1);
     }
     return key;
 }
@@ -150,6 +153,17 @@ static bool is_lost(oracle_row *row, int64_t h)
             lost = true;
     }
     return lost;
+}
+
+/* The largest score of a row, without its sign. */
+static double reach(const oracle_row *row, int64_t h)
+{
+    const int64_t keys = row->o->problem.keys;
+    double most = 0;
+    for (int64_t j = 0; j < keys; j++)
+        if (row->open[h * keys + j])
+            most = fmax(most, fabs(tape_value(row->t, row->score[h * keys + j])));
+    return most;
 }
 
 /* The gate of one entry of the output, and where in g it stands. */
@@ -237,8 +251,9 @@ static void run_row(oracle_row *row)
         any_lost |= lost[h];
         o->margin[at] = INFINITY;
         if (!lost[h]) {
+            o->reach[at] = reach(row, h);
             o->margin[at] = oracle_select(row, h);
-            o->lse[at] = oracle_normalise(row, h);
+            o->lse[at] = oracle_normalise(row, h, &o->steepness[at]);
         }
         for (int64_t j = 0; j < keys; j++)
             o->open[at * keys + j] = row->open[h * keys + j];

@@ -30,8 +30,8 @@ typedef struct oracle_param {
     bool required;
 } oracle_param;
 
-/* The sizes of what was added up to a result say how large rounding errors may be: `magnitude` of out is
- * sum_j w |v|, that of a gradient the sum of the absolute values of what was added to it. */
+/* The sizes of what was added up to a result say how large rounding errors may be: `magnitude` of out is sum_j w |v|,
+ * that of a gradient the sum over all ways by which it comes about of their absolute values. */
 typedef struct oracle {
     oracle_problem problem;
     struct oracle_spec *spec;
@@ -44,6 +44,8 @@ typedef struct oracle {
     double *weights;             /* [batch, H, N, M] */
     uint8_t *open;               /* [batch, H, N, M] 1 where the pair is open after `select` */
     double *margin;              /* [batch, H, N] how far a selector was from choosing otherwise; INFINITY without one */
+    double *reach;               /* [batch, H, N] largest |score| of the row: scores are no better than its rounding */
+    double *steepness;           /* [batch, H, N] by how much more than softmax the normaliser passes such errors on */
     double *dq, *dk, *dv, *dq_magnitude, *dk_magnitude, *dv_magnitude;
     double kink;                 /* how far the data were from a place where a gradient jumps */
 } oracle;

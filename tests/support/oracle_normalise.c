@@ -192,7 +192,22 @@ static void softmax(tape *t, const var *s, int64_t n, double largest, var outsid
         w[j] = tape_divide(t, w[j], sum);
 }
 
-double oracle_normalise(oracle_row *row, int64_t h)
+/* How fast the weights change with the scores, relative to the largest weight; 1 for softmax, for which dw <= w ds. */
+static double steepness(const tape *t, const char *name, double exponent, const var *s, const var *w, int64_t n)
+{
+    double most = 0, fastest = 0;
+    for (int64_t j = 0; j < n; j++) {
+        const double weight = tape_value(t, w[j]), score = tape_value(t, s[j]);
+        most = fmax(most, weight);
+        if (weight > 0 && strcmp(name, "relu") == 0)
+            fastest = fmax(fastest, exponent * pow(score, exponent - 1) / (double)n);
+        else if (weight > 0 && strstr(name, "max") && strncmp(name, "soft", 4) != 0)
+            fastest = fmax(fastest, pow(weight, 2 - exponent));
+    }
+    return most > 0 ? fmax(1, fastest / most) : 1;
+}
+
+double oracle_normalise(oracle_row *row, int64_t h, double *steep)
 {
     static const oracle_form plain = {.name = "softmax"};
     const oracle_form *chain[4] = {&plain};
@@ -204,7 +219,7 @@ double oracle_normalise(oracle_row *row, int64_t h)
     var *s = malloc((size_t)(keys + 1) * sizeof *s), *w = malloc((size_t)(keys + 1) * sizeof *w);
     const double temperature = strcmp(f->name, "softmax") == 0 ? oracle_number(f, 0, "temperature", 1) : 1;
     int64_t n = 0;
-    double largest = -INFINITY, sum = 0;
+    double largest = -INFINITY, sum = 0, exponent = 1;
     for (int64_t j = 0; j < keys; j++) {
         if (!row->open[h * keys + j])
             continue;
@@ -234,19 +249,20 @@ double oracle_normalise(oracle_row *row, int64_t h)
         for (int64_t j = 0; j < n; j++)
             w[j] = tape_sigmoid(t, tape_shift(t, s[j], bias));
     } else if (strcmp(f->name, "relu") == 0) {
-        const double power = oracle_number(f, 0, "power", 1);
+        exponent = oracle_number(f, 0, "power", 1);
         for (int64_t j = 0; j < n; j++)
-            w[j] = tape_scale(t, tape_power(t, tape_relu(t, s[j]), power), 1 / (double)n);
+            w[j] = tape_scale(t, tape_power(t, tape_relu(t, s[j]), exponent), 1 / (double)n);
     } else if (strcmp(f->name, "sparsemax") == 0 || strcmp(f->name, "entmax") == 0) {
-        const double alpha = f->name[0] == 's' ? 2 : oracle_number(f, 0, "alpha", 1.5);
-        if (alpha == 1)
+        exponent = f->name[0] == 's' ? 2 : oracle_number(f, 0, "alpha", 1.5);
+        if (exponent == 1)
             softmax(t, s, n, largest, -1, w);
         else
-            entmax(t, s, n, alpha, w);
+            entmax(t, s, n, exponent, w);
     } else {
         fprintf(stderr, "the oracle knows no normalise=%s\n", f->name);
         abort();
     }
+    *steep = steepness(t, f->name, exponent, s, w, n);
     for (int64_t j = 0, m = 0; j < keys; j++)
         if (row->open[h * keys + j])
             row->weight[h * keys + j] = w[m++];

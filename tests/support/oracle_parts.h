@@ -52,7 +52,7 @@ bool oracle_sees(const oracle_row *row, const oracle_node *where, int64_t h, int
 /* select: closes more, returns the margin */
 double oracle_select(oracle_row *row, int64_t h);
 /* normalise: sets weights where open, returns the lse */
-double oracle_normalise(oracle_row *row, int64_t h);
+double oracle_normalise(oracle_row *row, int64_t h, double *steepness);
 
 static inline int64_t floor_div(int64_t a, int64_t b)
 {

@@ -150,6 +150,14 @@ bool has_tensor(const char *path, const char *name)
     return found;
 }
 
+void write_text(const char *path, const char *text)
+{
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    fputs(text, file);
+    fclose(file);
+}
+
 bool same_file(const char *a, const char *b)
 {
     FILE *x = fopen(a, "rb"), *y = fopen(b, "rb");

@@ -45,6 +45,7 @@ float *read_values(const char *path, const char *name, int64_t *count);
 
 void assert_tensor(const char *path, const char *name, int rank, const int64_t *shape);
 bool has_tensor(const char *path, const char *name);
+void write_text(const char *path, const char *text);
 bool same_file(const char *a, const char *b);
 bool exists(const char *path);
 /* Names in the folder that end with ".part". */

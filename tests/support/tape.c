@@ -8,6 +8,7 @@ void tape_free(tape *t)
 {
     free(t->value);
     free(t->gradient);
+    free(t->magnitude);
     free(t->node);
     free(t->link);
     memset(t, 0, sizeof *t);
@@ -32,11 +33,12 @@ var tape_function(tape *t, double value, var a, double da, var b, double db)
         t->capacity = t->capacity ? 2 * t->capacity : 1024;
         t->value = grown(t->value, t->capacity, sizeof *t->value);
         t->gradient = grown(t->gradient, t->capacity, sizeof *t->gradient);
+        t->magnitude = grown(t->magnitude, t->capacity, sizeof *t->magnitude);
         t->node = grown(t->node, t->capacity, sizeof *t->node);
     }
     const var x = t->count++;
     t->value[x] = value;
-    t->gradient[x] = 0;
+    t->gradient[x] = t->magnitude[x] = 0;
     t->node[x].a = a, t->node[x].da = da;
     t->node[x].b = b, t->node[x].db = db;
     t->node[x].link = -1;
@@ -52,6 +54,7 @@ static void note_kink(tape *t, double distance)
 void tape_seed(tape *t, var x, double g)
 {
     t->gradient[x] += g;
+    t->magnitude[x] += fabs(g);
 }
 
 tape_vector tape_outside(const double *x, double *gradient, double *magnitude, int64_t stride)
@@ -69,16 +72,18 @@ static const double *vector_values(const tape *t, const tape_vector *v)
     return v->x ? v->x : t->value + v->first;
 }
 
-static void add_gradient(tape *t, const tape_vector *v, int64_t i, double g)
+/* Hands a node's gradient g and magnitude m down to an entry on which it depends by `slope`. */
+static void hand_down(tape *t, const tape_vector *v, int64_t i, double g, double m, double slope)
 {
     if (!v->x) {
-        t->gradient[v->first + i] += g;
+        t->gradient[v->first + i] += g * slope;
+        t->magnitude[v->first + i] += m * fabs(slope);
         return;
     }
     if (v->gradient)
-        v->gradient[i * v->stride] += g;
+        v->gradient[i * v->stride] += g * slope;
     if (v->magnitude)
-        v->magnitude[i * v->stride] += fabs(g);
+        v->magnitude[i * v->stride] += m * fabs(slope);
 }
 
 var tape_sum(tape *t, tape_product kind, tape_vector a, tape_vector b, const double *weight, int n)
@@ -106,37 +111,35 @@ var tape_sum(tape *t, tape_product kind, tape_vector a, tape_vector b, const dou
     return node;
 }
 
-static void link_backward(tape *t, const tape_link *link, double g)
+static void link_backward(tape *t, const tape_link *link, double g, double m)
 {
     const double *x = vector_values(t, &link->a), *y = vector_values(t, &link->b);
     for (int i = 0; i < link->n; i++) {
         const double p = x[i * link->a.stride], q = y[i * link->b.stride];
-        const double w = g * (link->weight ? link->weight[i] : 1);
-        if (link->kind == TAPE_DOT) {
-            add_gradient(t, &link->a, i, w * q);
-            add_gradient(t, &link->b, i, w * p);
-        } else {
-            const double slope =
-                link->kind == TAPE_SQUARED_DISTANCE ? 2 * (p - q) : (double)((p > q) - (p < q));
-            add_gradient(t, &link->a, i, w * slope);
-            add_gradient(t, &link->b, i, -w * slope);
-        }
+        const double w = link->weight ? link->weight[i] : 1;
+        const double slope = link->kind == TAPE_SQUARED_DISTANCE ? 2 * (p - q) : (double)((p > q) - (p < q));
+        hand_down(t, &link->a, i, g, m, w * (link->kind == TAPE_DOT ? q : slope));
+        hand_down(t, &link->b, i, g, m, w * (link->kind == TAPE_DOT ? p : -slope));
     }
 }
 
 void tape_backward(tape *t)
 {
     for (var x = t->count - 1; x >= 0; x--) {
-        const double g = t->gradient[x];
-        if (g == 0)
-            continue;
+        const double g = t->gradient[x], m = t->magnitude[x];
         const struct tape_node *node = &t->node[x];
-        if (node->a >= 0)
+        if (m == 0)
+            continue;
+        if (node->a >= 0) {
             t->gradient[node->a] += g * node->da;
-        if (node->b >= 0)
+            t->magnitude[node->a] += m * fabs(node->da);
+        }
+        if (node->b >= 0) {
             t->gradient[node->b] += g * node->db;
+            t->magnitude[node->b] += m * fabs(node->db);
+        }
         if (node->link >= 0)
-            link_backward(t, &t->link[node->link], g);
+            link_backward(t, &t->link[node->link], g, m);
     }
 }
 

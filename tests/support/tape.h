@@ -12,7 +12,7 @@ typedef int32_t var; /* a node's index */
 typedef struct tape_vector {
     const double *x;
     double *gradient;  /* to add to; NULL for constants */
-    double *magnitude; /* sum of the absolute values of what was added; may be NULL */
+    double *magnitude; /* the same with every term's absolute value: what bounds rounding errors; may be NULL */
     int64_t stride;
     var first;
 } tape_vector;
@@ -27,7 +27,7 @@ typedef struct tape_link {
 } tape_link;
 
 typedef struct tape {
-    double *value, *gradient;
+    double *value, *gradient, *magnitude;
     struct tape_node {
         var a, b; /* -1: none */
         int32_t link;
@@ -42,7 +42,7 @@ typedef struct tape {
 void tape_free(tape *t);
 void tape_clear(tape *t); /* forgets the nodes, keeps the memory and `kink` */
 
-/* Adds g to the gradient of x. */
+/* Adds g to the gradient of x, and its absolute value to the magnitude. */
 void tape_seed(tape *t, var x, double g);
 /* Walks back from the last node to the first. */
 void tape_backward(tape *t);

@@ -1,29 +1,266 @@
-#include "attend/kernels/flash.h"
+/* Decoding: few queries against a long cache, which is read once, where it lies.
+ *
+ * All query heads that share a kv head go through its keys together, a tile of HEED_KEYS keys at a time; keys
+ * and values may be quantised, paged or both, each in its own way, and are turned into floats in registers.
+ *
+ *   1. groups: for each kv head of each batch entry the queries are prepared, and which key blocks they see
+ * is settled
+ *   2. pieces: runs of HEED_PIECE keys of a group, each with sums of its own (decode_piece.c)
+ *   3. groups again: pieces are put together in their order (decode_finish.c)
+ *
+ * Pieces are cut at the same keys always, so neither threads nor neighbours in the batch nor room behind the
+ * last key change a bit of the result.
+ */
+#include "attend/kernels/decode.h"
+#include "attend/kernels/capture.h"
+#include "attend/kernels/decode_load.h"
+#include <string.h>
+
+#define ROWS_AT_ONCE 32 /* query rows of a group that go together; more heads still do */
+#define MOST_QUERIES 8
+
+static bool built_in(const heed_form *form)
+{
+    const heed_form *const *known = heed_form_table[form->stage];
+    while (*known && *known != form)
+        known++;
+    return *known != NULL;
+}
 
 const char *heed_decode_refuses(const heed_plan *plan, const heed_pipeline *pipeline)
 {
-    (void)plan;
-    (void)pipeline;
-    return "it is not built";
+    if (pipeline->whole_rows)
+        return pipeline->why;
+    if (pipeline->pair >= 0)
+        return "the score is no product of query and key";
+    if (!pipeline->plain_key || pipeline->row_dim != plan->problem.dim)
+        return "keys are prepared before they are compared (turned or normalised), so they cannot be read "
+               "where they lie";
+    for (int f = 0; f < pipeline->forms; f++) {
+        const heed_form *form = pipeline->form[f].form;
+        if ((form->adjust || form->online) && !built_in(form))
+            return "a form from outside works on tiles and may ask for their keys, which are not laid out "
+                   "for it";
+    }
+    return NULL;
 }
 
 int64_t heed_decode_most_queries(const heed_plan *plan, const heed_pipeline *pipeline)
 {
-    (void)plan;
-    (void)pipeline;
-    return 0;
+    (void)plan, (void)pipeline;
+    return MOST_QUERIES;
+}
+
+heed_decode_sizes heed_decode_sizes_of(const heed_plan *plan, const heed_pipeline *pipeline)
+{
+    const heed_problem *p = &plan->problem;
+    heed_decode_sizes sizes = {.heads = heed_most_heads(plan, pipeline),
+                               .queries = pipeline->query_block,
+                               .groups = p->batch * p->kv_heads,
+                               .pieces = (p->keys + HEED_PIECE - 1) / HEED_PIECE,
+                               .blocks = (p->keys + HEED_KEYS - 1) / HEED_KEYS,
+                               .stride = heed_round_up(p->dim, HEED_BLOCK),
+                               .value_stride = heed_round_up(p->value_dim, HEED_BLOCK)};
+    sizes.rows = sizes.heads * sizes.queries;
+    if (heed_is_blocks(p->k_type))
+        sizes.key_scales = sizes.stride / HEED_BLOCK;
+    if (heed_is_blocks(p->v_type))
+        sizes.value_scales = sizes.value_stride / HEED_BLOCK;
+    const unsigned captures = HEED_WITH_KEY_SUMS | HEED_WITH_TOP | HEED_WITH_WEIGHTS;
+    const heed_form *normalise = pipeline->form[pipeline->normalise].form;
+    sizes.keeps =
+        p->with & captures || (p->with & HEED_WITH_ENTROPY && !(normalise->flags & HEED_KEEPS_MOMENT));
+    return sizes;
+}
+
+static size_t product(int64_t a, int64_t b, int64_t c)
+{
+    return (size_t)a * (size_t)b * (size_t)c;
+}
+
+/* What all threads share: one group after the other, with its parts laid out. */
+static heed_decode_group *take_groups(heed_arena *arena, const heed_pipeline *pipeline,
+                                      const heed_decode_sizes *s)
+{
+    const int64_t strip = heed_round_up(s->queries, HEED_STRIP), groups = s->groups;
+    heed_decode_group *group = heed_arena_take(arena, (size_t)groups, sizeof *group);
+    heed_query_block *query = heed_arena_take(arena, product(groups, s->heads, 1), sizeof *query);
+    int32_t *pos = heed_arena_take(arena, product(groups, s->heads, strip), sizeof *pos);
+    float *aux = heed_arena_take(arena, product(groups * s->heads, strip, pipeline->aux_floats), sizeof *aux);
+    float *prepared = heed_arena_take(arena, product(groups, s->rows, s->stride), sizeof *prepared);
+    const int64_t whole_blocks = pipeline->fast_products ? s->key_scales : 0;
+    heed_whole_query *whole = heed_arena_take(arena, product(groups, s->rows, whole_blocks), sizeof *whole);
+    uint8_t *state = heed_arena_take(arena, product(groups, s->heads, s->blocks), sizeof *state);
+    bool *begun = heed_arena_take(arena, product(groups, s->pieces, 1), sizeof *begun);
+    float *sums = heed_arena_take(arena, product(groups * s->pieces, s->rows, HEED_SUMS), sizeof *sums);
+    float *out = heed_arena_take(arena, product(groups * s->pieces, s->rows, s->value_stride), sizeof *out);
+    float *kept = NULL, *later = NULL;
+    if (s->keeps) {
+        kept = heed_arena_take(arena, product(groups * s->rows, s->blocks, HEED_KEYS), sizeof *kept);
+        later = heed_arena_take(arena, product(groups, s->rows, s->blocks), sizeof *later);
+    }
+    for (int64_t n = 0; arena->base && n < groups; n++) {
+        group[n] = (heed_decode_group){.query = query + n * s->heads,
+                                       .prepared = prepared + n * s->rows * s->stride,
+                                       .whole = whole + n * s->rows * whole_blocks,
+                                       .state = state + n * s->heads * s->blocks,
+                                       .begun = begun + n * s->pieces,
+                                       .sums = sums + n * s->pieces * HEED_SUMS * s->rows,
+                                       .out = out + n * s->pieces * s->rows * s->value_stride};
+        if (s->keeps) {
+            group[n].kept = kept + n * s->rows * s->blocks * HEED_KEYS;
+            group[n].later = later + n * s->rows * s->blocks;
+        }
+        for (int h = 0; h < s->heads; h++)
+            group[n].query[h] =
+                (heed_query_block){.pos = pos + (n * s->heads + h) * strip,
+                                   .aux = aux + (n * s->heads + h) * strip * pipeline->aux_floats};
+    }
+    return group;
+}
+
+static heed_decode_work take_work(heed_arena *arena, const heed_plan *plan, const heed_pipeline *pipeline,
+                                  const heed_decode_sizes *s)
+{
+    const size_t rows = (size_t)s->rows, strip = (size_t)heed_round_up(s->queries, HEED_STRIP);
+    heed_decode_work work = {0};
+    work.score = heed_arena_take(arena, rows * HEED_KEYS, sizeof(float));
+    work.weight = heed_arena_take(arena, rows * HEED_KEYS, sizeof(float));
+    work.was_open = heed_arena_take(arena, rows * HEED_KEYS, 1);
+    work.rescale = heed_arena_take(arena, rows, sizeof(float));
+    work.before = heed_arena_take(arena, rows * (size_t)s->value_stride, sizeof(float));
+    for (int i = 0; i < HEED_SUMS; i++)
+        work.all[i] = heed_arena_take(arena, rows, sizeof(float));
+    work.end = heed_arena_take(arena, rows, sizeof *work.end);
+    work.key = heed_arena_take(arena, HEED_KEYS * (size_t)s->stride, sizeof(float));
+    work.value = heed_arena_take(arena, HEED_KEYS * (size_t)s->value_stride, sizeof(float));
+    work.key_scale = heed_arena_take(arena, HEED_KEYS * (size_t)s->key_scales, sizeof(float));
+    work.value_scale = heed_arena_take(arena, HEED_KEYS * (size_t)s->value_scales, sizeof(float));
+    work.row = heed_arena_take(arena, 2 * HEED_KEYS + HEED_AHEAD, sizeof *work.row);
+    work.pos = heed_arena_take(arena, HEED_KEYS, sizeof *work.pos);
+    for (int i = 0; i < 2; i++)
+        work.partly[i] = heed_arena_take(arena, (size_t)s->heads, 1);
+    work.prepared = heed_arena_take(arena, strip * (size_t)heed_row_stride(plan, pipeline), sizeof(float));
+    work.rows = heed_take_row_work(arena, plan, (int)strip);
+    work.sight = heed_take_sight(arena, plan);
+    return work;
 }
 
 void heed_decode_layout(const heed_plan *plan, heed_pipeline *pipeline, size_t *shared, size_t *per_thread)
 {
-    (void)plan;
-    (void)pipeline;
-    (void)shared;
-    (void)per_thread;
+    const int64_t queries = plan->problem.queries, together = ROWS_AT_ONCE / heed_most_heads(plan, pipeline);
+    pipeline->query_block = (int)(together < 1         ? 1
+                                  : together < queries ? together
+                                  : queries > 0        ? queries
+                                                       : 1);
+    pipeline->fast_products = false;
+#if HEED_WIDTH == 16
+    pipeline->fast_products = heed_whole_products(plan->problem.k_type);
+#endif
+    const heed_decode_sizes sizes = heed_decode_sizes_of(plan, pipeline);
+    heed_arena all = {0}, own = {0};
+    take_groups(&all, pipeline, &sizes);
+    take_work(&own, plan, pipeline, &sizes);
+    *shared = all.used;
+    *per_thread = own.used;
+}
+
+/* Whether `where` is the same for all query heads. */
+static bool sees_alike(const heed_run *run, const heed_pipeline *pipeline)
+{
+    for (int n = 0; n < pipeline->wheres; n++) {
+        if (pipeline->where[n].kind != HEED_WHERE_LEAF)
+            continue;
+        const heed_form *form = pipeline->form[pipeline->where[n].form].form;
+        if (!built_in(form) || (form->flags & HEED_NEEDS_MASK && run->inputs.mask_head_stride != 0))
+            return false;
+    }
+    return true;
+}
+
+static void settle_blocks(const heed_run *run, const heed_pipeline *pipeline, const heed_decode_sizes *sizes,
+                          heed_decode_group *group, heed_decode_work *work)
+{
+    const int64_t blocks = (group->keys + HEED_KEYS - 1) / HEED_KEYS;
+    for (int h = 0; blocks > 0 && h < (group->alike ? 1 : group->heads); h++) {
+        const heed_query_range range = heed_decode_range(run, &group->query[h]);
+        memcpy(group->state + h * sizes->blocks, heed_block_states(run, pipeline, &range, &work->sight),
+               (size_t)blocks);
+    }
+}
+
+/* The queries query0... of one kv head, prepared, one row behind the other. */
+static void begin_group(const heed_run *run, const heed_pipeline *pipeline, const heed_decode_sizes *sizes,
+                        heed_decode_group *group, int64_t n, int64_t query0, heed_decode_work *work)
+{
+    const heed_problem *problem = &run->plan->problem;
+    group->batch = (int)(n / problem->kv_heads);
+    group->group = (int)(n % problem->kv_heads);
+    const int first = pipeline->group_first[group->group];
+    const int64_t left = run->query_count[group->batch] - query0;
+    group->heads = pipeline->group_first[group->group + 1] - first;
+    group->queries = left < 0 ? 0 : left < sizes->queries ? (int)left : sizes->queries;
+    group->rows = group->heads * group->queries;
+    group->query0 = query0;
+    group->keys = run->key_count[group->batch];
+    group->alike = sees_alike(run, pipeline);
+    group->is_whole = pipeline->fast_products;
+    const int64_t row_stride = heed_row_stride(run->plan, pipeline), dim = problem->dim;
+    for (int h = 0; group->rows > 0 && h < group->heads; h++) {
+        heed_query_block *query = &group->query[h];
+        query->batch = group->batch;
+        query->head = pipeline->head[first + h];
+        query->query0 = query0;
+        query->rows = group->queries;
+        query->prepared = work->prepared;
+        heed_prepare_queries(run, pipeline, query, &work->rows);
+        for (int i = 0; i < group->queries; i++) {
+            float *to = group->prepared + ((int64_t)h * group->queries + i) * sizes->stride;
+            memcpy(to, work->prepared + i * row_stride, (size_t)dim * sizeof *to);
+            memset(to + dim, 0, (size_t)(sizes->stride - dim) * sizeof *to);
+        }
+    }
+#if HEED_WIDTH == 16
+    for (int r = 0; group->is_whole && r < group->rows; r++)
+        group->is_whole = heed_whole_queries(run->k.type, group->prepared + r * sizes->stride,
+                                             sizes->key_scales, group->whole + r * sizes->key_scales);
+#endif
+    if (group->rows > 0)
+        settle_blocks(run, pipeline, sizes, group, work);
+}
+
+static bool captures_weights(const heed_run *run, const heed_decode_sizes *sizes)
+{
+    const heed_capture *capture = &run->extra->capture;
+    return sizes->keeps && (capture->key_sums || capture->top_weight || capture->sink || capture->entropy);
 }
 
 void heed_decode_forward(const heed_run *run, const heed_pipeline *pipeline)
 {
-    (void)run;
-    (void)pipeline;
+    const heed_plan *plan = run->plan;
+    const heed_decode_sizes sizes = heed_decode_sizes_of(plan, pipeline);
+    heed_arena shared = {.base = run->shared};
+    heed_decode_group *group = take_groups(&shared, pipeline, &sizes);
+    for (int64_t n = 0; n < sizes.groups; n++)
+        group[n].kept = captures_weights(run, &sizes) ? group[n].kept : NULL;
+
+#pragma omp parallel num_threads(plan->problem.threads)
+    {
+        heed_arena arena = {.base = run->threads + (size_t)heed_thread() * run->per_thread};
+        heed_decode_work work = take_work(&arena, plan, pipeline, &sizes);
+        for (int64_t query0 = 0; query0 < plan->problem.queries; query0 += sizes.queries) {
+#pragma omp for schedule(dynamic, 1)
+            for (int64_t n = 0; n < sizes.groups; n++)
+                begin_group(run, pipeline, &sizes, &group[n], n, query0, &work);
+#pragma omp for schedule(dynamic, 1)
+            for (int64_t n = 0; n < sizes.groups * sizes.pieces; n++)
+                if (group[n / sizes.pieces].rows > 0)
+                    heed_decode_piece(run, pipeline, &sizes, &group[n / sizes.pieces], n % sizes.pieces,
+                                      &work);
+#pragma omp for schedule(dynamic, 1)
+            for (int64_t n = 0; n < sizes.groups; n++)
+                if (group[n].rows > 0)
+                    heed_decode_finish(run, pipeline, &sizes, &group[n], &work);
+        }
+    }
 }

@@ -336,6 +336,16 @@ static void finish(const heed_run *run, const heed_pipeline *pipeline, flash_wor
     heed_write_output(run, pipeline, query->batch, query->head, query->query0, query->rows, sum, stride);
 }
 
+/* The next block of keys that any head sees. */
+static int64_t next_block(const flash_work *work, int heads, int64_t b, int64_t blocks, int64_t all_blocks)
+{
+    for (; b < blocks; b++)
+        for (int h = 0; h < heads; h++)
+            if (work->state[h * all_blocks + b] != HEED_CLOSED)
+                return b;
+    return blocks;
+}
+
 /* Keys and values as the products of this pipeline want them. */
 static void pack_block(const heed_run *run, const heed_pipeline *pipeline, flash_work *work)
 {
@@ -411,14 +421,20 @@ static void run_block(const heed_run *run, const heed_pipeline *pipeline, const 
         block->count = (int)(keys - block->key0 < HEED_KEYS ? keys - block->key0 : HEED_KEYS);
         block->cols = (int)heed_round_up(block->count, HEED_SUB);
         pack_block(run, pipeline, work);
+        const int64_t next = next_block(work, at->heads, b + 1, blocks, all_blocks);
         for (int h = 0; h < at->heads; h++) {
             const uint8_t state = work->state[h * all_blocks + b];
             if (state == HEED_CLOSED)
                 continue;
             if (pipeline->keys_by_head)
                 heed_pack_keys(run, pipeline, work->query[h].head, block, &work->rows);
-            for (int strip = 0; strip < rows; strip += HEED_STRIP)
+            for (int strip = 0; strip < rows; strip += HEED_STRIP) {
+                const int share = (int)((int64_t)HEED_KEYS * strip / rows),
+                          until = (int)((int64_t)HEED_KEYS * (strip + HEED_STRIP) / rows);
+                if (h == 0 && next < blocks)
+                    heed_prefetch_keys(run, at->batch, at->group, next * HEED_KEYS + share, until - share);
                 meet(run, pipeline, work, &work->query[h], strip, (int64_t)h * padded + strip, state, keep);
+            }
         }
     }
     for (int h = 0; h < at->heads; h++) {

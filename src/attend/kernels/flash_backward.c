@@ -19,6 +19,10 @@ typedef struct back_work {
     float *kept;            /* [HEED_STRIP][HEED_KEYS] input of a form with HEED_KEEPS_INPUT */
     float *dkey, *dvalue;   /* [HEED_KEYS][row_stride], [HEED_KEYS][value_stride] */
     float *dkey_transposed; /* [row_stride][HEED_KEY_STRIDE], for pair forms */
+    uint8_t *open;          /* [HEED_BACK_BLOCK][HEED_KEYS], kept only for blocks that are not finite */
+    bool careful; /* something in these blocks is not finite: nothing may pass through closed pairs */
+    bool keys_finite;
+    float *spare; /* [2][row_stride][HEED_KEY_STRIDE], for pair forms then */
     heed_row_work rows;
     heed_sight sight;
 } back_work;
@@ -40,6 +44,8 @@ static back_work take_work(heed_arena *arena, const heed_plan *plan, const heed_
     w.dkey = heed_arena_take(arena, row, sizeof(float));
     w.dvalue = heed_arena_take(arena, value, sizeof(float));
     w.dkey_transposed = heed_arena_take(arena, row, sizeof(float));
+    w.open = heed_arena_take(arena, HEED_BACK_BLOCK * HEED_KEYS, 1);
+    w.spare = heed_arena_take(arena, pipeline->pair >= 0 ? 2 * row : 1, sizeof(float));
     w.rows = heed_take_row_work(arena, plan, HEED_KEYS);
     w.sight = heed_take_sight(arena, plan);
     return w;
@@ -124,6 +130,8 @@ static bool strip_backward(const heed_backward_work *work, back_work *mine, cons
         memset(weight + i * HEED_KEYS, 0, HEED_KEYS * sizeof(float));
         memset(dscore + i * HEED_KEYS, 0, HEED_KEYS * sizeof(float));
     }
+    if (mine->careful)
+        memset(mine->open + strip0 * HEED_KEYS, 0, HEED_STRIP * HEED_KEYS);
     if (low == high)
         return false;
     bool partly = *last_col > keys->count;
@@ -173,6 +181,10 @@ static bool strip_backward(const heed_backward_work *work, back_work *mine, cons
             tile.score[i * HEED_KEYS + j] = closed ? 0.0f : tile.score[i * HEED_KEYS + j];
             tile.dscore[i * HEED_KEYS + j] = closed ? 0.0f : tile.dscore[i * HEED_KEYS + j];
         }
+    for (int i = 0; mine->careful && i < rows; i++)
+        for (int j = 0; j < cols; j++)
+            mine->open[(strip0 + i) * HEED_KEYS + first + j] =
+                !partly || (open[i * HEED_KEYS + j] && first + j < keys->count);
     for (int i = rows; i < HEED_STRIP; i++) {
         memset(tile.score + i * HEED_KEYS, 0, (size_t)cols * sizeof(float));
         memset(tile.dscore + i * HEED_KEYS, 0, (size_t)cols * sizeof(float));
@@ -221,11 +233,89 @@ static void pair_backward(const heed_backward_work *work, back_work *mine, const
     form->form->pair_backward(form, &tile);
 }
 
+static void add_scaled(float *to, float factor, const float *from, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        to[i] += factor * from[i];
+}
+
+/* A pair hook sees one row, with zeros for the keys that are closed to it, and its key gradients count where
+ * open. */
+static void careful_pair(const heed_backward_work *work, back_work *mine, const heed_query_block *query,
+                         int row, int first, int last, int copy)
+{
+    const heed_pipeline *pipeline = mine->own;
+    const heed_form_state *form = &pipeline->form[pipeline->pair];
+    const size_t size = (size_t)work->row_stride * HEED_KEY_STRIDE;
+    const uint8_t *open = mine->open + row * HEED_KEYS;
+    float *key = mine->spare, *dkey = mine->spare + size, *dscore = mine->dscore + row * HEED_KEYS;
+    memset(dkey, 0, size * sizeof(float));
+    for (int d = 0; d < pipeline->row_dim; d++)
+        for (int j = first; j < last; j++)
+            key[d * HEED_KEY_STRIDE + j] = open[j] ? mine->keys.transposed[d * HEED_KEY_STRIDE + j] : 0.0f;
+    for (int j = first; j < last; j++)
+        dscore[j] *= pipeline->scale;
+    heed_tile tile = {.rows = 1,
+                      .cols = last - first,
+                      .batch = query->batch,
+                      .head = query->head,
+                      .kv_head = mine->keys.group,
+                      .query0 = query->query0 + row,
+                      .key0 = mine->keys.key0 + first,
+                      .query_pos = query->pos + row,
+                      .key_pos = mine->keys.pos + first,
+                      .contiguous = query->contiguous && mine->keys.contiguous,
+                      .stride = HEED_KEYS,
+                      .query = query->prepared + row * work->row_stride,
+                      .query_stride = work->row_stride,
+                      .key = key + first,
+                      .key_stride = HEED_KEY_STRIDE,
+                      .dim = pipeline->row_dim,
+                      .inputs = &work->run->inputs,
+                      .dscore = dscore + first,
+                      .dquery = heed_dquery(work, copy, query->batch, query->head, query->query0 + row),
+                      .dkey = dkey + first};
+    form->form->pair_backward(form, &tile);
+    for (int d = 0; d < pipeline->row_dim; d++)
+        for (int j = first; j < last; j++)
+            if (open[j])
+                mine->dkey_transposed[d * HEED_KEY_STRIDE + j] += dkey[d * HEED_KEY_STRIDE + j];
+}
+
+/* The products pair by pair, over open pairs only: 0 times what is not finite would be NaN. */
+static void careful_products(const heed_backward_work *work, back_work *mine, const heed_query_block *query,
+                             const extent *e, int copy)
+{
+    const int64_t row = work->row_stride, value = work->value_stride;
+    for (int i = 0; i < query->rows; i++) {
+        const int first = e->first_col[i / HEED_STRIP], last = e->last_col[i / HEED_STRIP];
+        float *dquery = heed_dquery(work, copy, query->batch, query->head, query->query0 + i);
+        const float *dout = heed_dout(work, query->batch, query->head, query->query0 + i);
+        if (first == last)
+            continue;
+        for (int j = first; j < last; j++) {
+            if (!mine->open[i * HEED_KEYS + j])
+                continue;
+            add_scaled(mine->dvalue + j * value, mine->weight[i * HEED_KEYS + j], dout, value);
+            if (mine->own->pair >= 0)
+                continue;
+            add_scaled(dquery, mine->dscore[i * HEED_KEYS + j], mine->keys.natural + j * row, row);
+            add_scaled(mine->dkey + j * row, mine->dscore[i * HEED_KEYS + j], query->prepared + i * row, row);
+        }
+        if (mine->own->pair >= 0)
+            careful_pair(work, mine, query, i, first, last, copy);
+    }
+}
+
 static void products(const heed_backward_work *work, back_work *mine, const heed_query_block *query,
                      const extent *e, int copy)
 {
     const int64_t row = work->row_stride, value = work->value_stride;
     const bool pair = mine->own->pair >= 0;
+    if (mine->careful) {
+        careful_products(work, mine, query, e, copy);
+        return;
+    }
     for (int strip0 = 0; strip0 < query->rows; strip0 += HEED_STRIP) {
         const int first = e->first_col[strip0 / HEED_STRIP], last = e->last_col[strip0 / HEED_STRIP];
         if (first == last)
@@ -277,6 +367,10 @@ static void meet_queries(const heed_backward_work *work, back_work *mine, int he
                                     .prepared = work->query + first * work->row_stride,
                                     .aux = work->aux + aux,
                                     .daux = heed_daux(work, copy, batch, head, query0)};
+    mine->careful =
+        !mine->keys_finite || !mine->keys.value_finite ||
+        !heed_rows_finite(query.prepared, work->row_stride, rows, work->pipeline->row_dim) ||
+        !heed_rows_finite(heed_dout(work, batch, head, query0), work->value_stride, rows, p->value_dim);
     extent e;
     for (int s = 0; s < HEED_KEYS / HEED_SUB; s++) {
         e.first_row[s] = HEED_BACK_BLOCK;
@@ -318,6 +412,13 @@ static void store_keys(const heed_backward_work *work, back_work *mine, int64_t 
             to[j * work->row_stride + d] += mine->dkey_transposed[d * HEED_KEY_STRIDE + j];
 }
 
+static void pack_keys(const heed_backward_work *work, back_work *mine, int head)
+{
+    heed_pack_keys(work->run, mine->own, head, &mine->keys, &mine->rows);
+    mine->keys_finite =
+        heed_rows_finite(mine->keys.natural, work->row_stride, mine->keys.count, mine->own->row_dim);
+}
+
 static void key_block_backward(const heed_backward_work *work, back_work *mine, int64_t batch, int64_t group,
                                int64_t block, int copy)
 {
@@ -336,13 +437,13 @@ static void key_block_backward(const heed_backward_work *work, back_work *mine, 
     heed_pack_values(run, keys);
     memset(mine->dvalue, 0, (size_t)work->value_stride * HEED_KEYS * sizeof(float));
     if (!pipeline->keys_by_head) {
-        heed_pack_keys(run, pipeline, 0, keys, &mine->rows);
+        pack_keys(work, mine, 0);
         memset(mine->dkey, 0, row);
         memset(mine->dkey_transposed, 0, row);
     }
     for (int n = pipeline->group_first[group]; n < pipeline->group_first[group + 1]; n++) {
         if (pipeline->keys_by_head) {
-            heed_pack_keys(run, pipeline, pipeline->head[n], keys, &mine->rows);
+            pack_keys(work, mine, pipeline->head[n]);
             memset(mine->dkey, 0, row);
             memset(mine->dkey_transposed, 0, row);
         }

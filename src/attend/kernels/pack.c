@@ -113,24 +113,21 @@ void heed_load_rows(const heed_run *run, const heed_tensor *tensor, bool paged, 
         load_row(tensor, heed_row_of(run, tensor, paged, batch, head, first + r), dim, to + r * stride);
 }
 
-/* One stage of a transposition by halves: x[i] and x[i + half] exchange every other run of `half` entries. */
-HEED_INLINE void exchange(heed_vec *x, const int half)
-{
-    heed_ivec low, high;
-    for (int lane = 0; lane < HEED_WIDTH; lane++) {
-        const int upper = lane & half;
-        low[lane] = upper ? lane - half + HEED_WIDTH : lane;
-        high[lane] = upper ? lane + HEED_WIDTH : lane + half;
-    }
-#pragma GCC unroll 16
-    for (int i = 0; i < HEED_WIDTH; i++) {
-        if (i & half)
-            continue;
-        const heed_vec a = x[i], b = x[i + half];
-        x[i] = heed_vec_shuffle(a, b, low);
-        x[i + half] = heed_vec_shuffle(a, b, high);
-    }
-}
+/* One stage of a transposition: x[i] and x[i + half] exchange every other run of `half` entries. */
+#define KEEP_LOW(lane, half) ((lane) & (half) ? (lane) - (half) + HEED_WIDTH : (lane))
+#define KEEP_HIGH(lane, half) ((lane) & (half) ? (lane) + HEED_WIDTH : (lane) + (half))
+#define EXCHANGE(x, half)                                                                                    \
+    do {                                                                                                     \
+        const heed_ivec low = HEED_LANES(KEEP_LOW, half), high = HEED_LANES(KEEP_HIGH, half);                \
+        _Pragma("GCC unroll 16") for (int i = 0; i < HEED_WIDTH; i++)                                        \
+        {                                                                                                    \
+            if (i & (half))                                                                                  \
+                continue;                                                                                    \
+            const heed_vec a = x[i], b = x[i + (half)];                                                      \
+            x[i] = heed_vec_shuffle(a, b, low);                                                              \
+            x[i + (half)] = heed_vec_shuffle(a, b, high);                                                    \
+        }                                                                                                    \
+    } while (0)
 
 void heed_transpose(const float *from, int64_t from_stride, int rows, int cols, float *to, int64_t to_stride,
                     int padded_rows)
@@ -144,13 +141,13 @@ void heed_transpose(const float *from, int64_t from_stride, int rows, int cols, 
             for (int i = 0; i < HEED_WIDTH; i++)
                 x[i] = i < here ? heed_vec_load(from + (r0 + i) * from_stride + c0) : (heed_vec){0};
 #if HEED_WIDTH == 16
-            exchange(x, 8);
+            EXCHANGE(x, 8);
 #endif
 #if HEED_WIDTH >= 8
-            exchange(x, 4);
+            EXCHANGE(x, 4);
 #endif
-            exchange(x, 2);
-            exchange(x, 1);
+            EXCHANGE(x, 2);
+            EXCHANGE(x, 1);
 #pragma GCC unroll 16
             for (int i = 0; i < HEED_WIDTH; i++)
                 heed_vec_store(to + (c0 + i) * to_stride + r0, x[i]);
@@ -290,13 +287,50 @@ void heed_pack_keys(const heed_run *run, const heed_pipeline *pipeline, int head
                    block->cols);
 }
 
-static bool all_finite(const float *x, int64_t n)
+bool heed_rows_finite(const float *rows, int64_t stride, int count, int64_t dim)
 {
     float sum = 0.0f; /* 0 times a finite number is 0; times inf or NaN it is NaN */
+    for (int r = 0; r < count; r++) {
+        const float *x = rows + r * stride;
 #pragma omp simd reduction(+ : sum)
-    for (int64_t i = 0; i < n; i++)
-        sum += x[i] * 0.0f;
+        for (int64_t i = 0; i < dim; i++)
+            sum += x[i] * 0.0f;
+    }
     return sum == 0.0f;
+}
+
+void heed_prefetch_keys(const heed_run *run, int64_t batch, int64_t group, int64_t first, int count)
+{
+    const heed_plan *plan = run->plan;
+    const bool paged = plan->problem.with & HEED_WITH_PAGES;
+    const heed_tensor *both[] = {&run->k, &run->v};
+    const int64_t last = first + count < run->key_count[batch] ? first + count : run->key_count[batch];
+    for (int t = 0; t < 2; t++) {
+        const int64_t bytes = heed_type_bytes(both[t]->type, both[t]->shape[3]);
+        for (int64_t r = first; r < last; r++) {
+            const char *row = heed_row_of(run, both[t], paged, batch, group, r);
+            for (int64_t at = 0; at < bytes; at += 64)
+                __builtin_prefetch(row + at, 0, 2);
+        }
+    }
+}
+
+/* Rows of whole vectors: copied and checked in one pass. */
+static bool copy_finite(const char *from, int64_t from_bytes, int rows, int64_t dim, float *to,
+                        int64_t stride)
+{
+    heed_vec sum[4] = {{0}};
+    for (int r = 0; r < rows; r++)
+        for (int64_t e = 0; e < dim; e += HEED_WIDTH) {
+            const heed_vec x = heed_vec_load((const float *)(const void *)(from + r * from_bytes) + e);
+            heed_vec_store(to + r * stride + e, x);
+            sum[e / HEED_WIDTH % 4] += x * 0.0f;
+        }
+    const heed_vec all = (sum[0] + sum[1]) + (sum[2] + sum[3]);
+    float total = 0.0f;
+    for (int i = 0; i < HEED_WIDTH; i++)
+        total += all[i];
+    return total == 0.0f;
 }
 
 void heed_pack_values(const heed_run *run, heed_key_block *block)
@@ -304,13 +338,21 @@ void heed_pack_values(const heed_run *run, heed_key_block *block)
     const heed_plan *plan = run->plan;
     const bool paged = plan->problem.with & HEED_WITH_PAGES;
     const int64_t dim = plan->problem.value_dim, stride = heed_value_stride(plan);
-    heed_load_rows(run, &run->v, paged, block->batch, block->group, block->key0, block->count, block->value,
-                   stride);
+    const bool plain =
+        run->v.type == HEED_F32 && run->v.stride[3] == sizeof(float) && !paged && dim % HEED_WIDTH == 0;
+    if (plain) {
+        const char *from = heed_row_of(run, &run->v, false, block->batch, block->group, block->key0);
+        block->value_finite = copy_finite(from, run->v.stride[2], block->count, dim, block->value, stride);
+    } else {
+        heed_load_rows(run, &run->v, paged, block->batch, block->group, block->key0, block->count,
+                       block->value, stride);
+        block->value_finite = heed_rows_finite(block->value, stride, block->count, dim);
+    }
     for (int r = 0; r < block->cols; r++) {
         const int64_t from = r < block->count ? dim : 0;
-        memset(block->value + r * stride + from, 0, (size_t)(stride - from) * sizeof(float));
+        if (from < stride)
+            memset(block->value + r * stride + from, 0, (size_t)(stride - from) * sizeof(float));
     }
-    block->value_finite = all_finite(block->value, (int64_t)block->count * stride);
     if (block->value_transposed)
         heed_transpose(block->value, stride, block->count, (int)dim, block->value_transposed, HEED_KEY_STRIDE,
                        block->cols);

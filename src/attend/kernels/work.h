@@ -2,10 +2,10 @@
 #ifndef HEED_KERNELS_WORK_H
 #define HEED_KERNELS_WORK_H
 
-#include "base/arena.h"
 #include "attend/kernels/isa.h"
 #include "attend/kernels/panel.h"
 #include "attend/plan.h"
+#include "base/arena.h"
 
 static inline int64_t heed_round_up(int64_t n, int64_t step)
 {
@@ -14,14 +14,14 @@ static inline int64_t heed_round_up(int64_t n, int64_t step)
 
 /* A block of keys and values, packed. */
 typedef struct heed_key_block {
-    int batch, group;   /* kv head */
-    int64_t key0;       /* index of the first key */
-    int count, cols;    /* keys that exist; the same rounded up to HEED_SUB */
-    int32_t *pos;       /* [HEED_KEYS], continued beyond count */
+    int batch, group; /* kv head */
+    int64_t key0;     /* index of the first key */
+    int count, cols;  /* keys that exist; the same rounded up to HEED_SUB */
+    int32_t *pos;     /* [HEED_KEYS], continued beyond count */
     bool contiguous;
-    float *transposed;  /* [row_dim][HEED_KEY_STRIDE] prepared */
-    float *natural;     /* [HEED_KEYS][row_stride] prepared */
-    float *value;       /* [HEED_KEYS][value_stride] */
+    float *transposed;       /* [row_dim][HEED_KEY_STRIDE] prepared */
+    float *natural;          /* [HEED_KEYS][row_stride] prepared */
+    float *value;            /* [HEED_KEYS][value_stride] */
     float *value_transposed; /* [E][HEED_KEY_STRIDE]; backward only, else NULL */
     bool value_finite;
 } heed_key_block;
@@ -30,8 +30,8 @@ typedef struct heed_key_block {
 typedef struct heed_query_block {
     int batch, head;
     int64_t query0;
-    int rows;        /* that exist */
-    int32_t *pos;    /* [padded rows] */
+    int rows;     /* that exist */
+    int32_t *pos; /* [padded rows] */
     bool contiguous;
     float *prepared; /* [padded rows][row_stride]; times the scale where scores are products */
     float *aux;      /* for each form with aux: [padded rows][its floats] */
@@ -73,6 +73,8 @@ typedef struct heed_sight {
 #define heed_close HEED_LOCAL(heed_close)
 #define heed_scores HEED_LOCAL(heed_scores)
 #define heed_adjust HEED_LOCAL(heed_adjust)
+#define heed_rows_finite HEED_LOCAL(heed_rows_finite)
+#define heed_prefetch_keys HEED_LOCAL(heed_prefetch_keys)
 #define heed_adjust_back HEED_LOCAL(heed_adjust_back)
 
 /* Most query heads that share a kv head in this pipeline. */
@@ -88,8 +90,8 @@ heed_row_work heed_take_row_work(heed_arena *arena, const heed_plan *plan, int r
 heed_sight heed_take_sight(heed_arena *arena, const heed_plan *plan);
 
 /* Where a row of a [batch, head, rows, dim] tensor lies; keys may come from pages. */
-const char *heed_row_of(const heed_run *run, const heed_tensor *tensor, bool paged, int64_t batch, int64_t head,
-                        int64_t row);
+const char *heed_row_of(const heed_run *run, const heed_tensor *tensor, bool paged, int64_t batch,
+                        int64_t head, int64_t row);
 
 /* Rows first.. of a [batch, head, rows, dim] tensor as floats, [count][stride]; keys may come from pages. */
 void heed_load_rows(const heed_run *run, const heed_tensor *tensor, bool paged, int64_t batch, int64_t head,
@@ -104,28 +106,33 @@ void heed_prepare_queries(const heed_run *run, const heed_pipeline *pipeline, he
                           heed_row_work *work);
 
 /* Where the aux rows of form `form` begin in a block's `aux` or `daux`. */
-float *heed_aux_of(const heed_pipeline *pipeline, int form, const heed_query_block *block, float *aux, int row);
+float *heed_aux_of(const heed_pipeline *pipeline, int form, const heed_query_block *block, float *aux,
+                   int row);
 
-/* Packs keys key0... of block->batch, group as query head `head` sees them: transposed, and natural if it is not NULL. */
+/* Packs keys key0... of block->batch, group as query head `head` sees them: transposed, and natural if it is
+ * not NULL. */
 void heed_pack_keys(const heed_run *run, const heed_pipeline *pipeline, int head, heed_key_block *block,
                     heed_row_work *work);
 void heed_pack_values(const heed_run *run, heed_key_block *block);
+/* Asks the cache for rows first... of k and v, as many as exist. */
+void heed_prefetch_keys(const heed_run *run, int64_t batch, int64_t group, int64_t first, int count);
 /* Only the positions of a block. */
 void heed_place_keys(const heed_run *run, heed_key_block *block);
 
-/* c [HEED_STRIP][c_row] = a [HEED_STRIP][a_row] times b [depth][b_row], cols a multiple of the vector width. */
-void heed_product(int64_t depth, const float *a, int64_t a_row, int64_t a_depth, const float *b, int64_t b_row,
-                  float *c, int64_t c_row, int64_t cols);
+/* c [HEED_STRIP][c_row] = a [HEED_STRIP][a_row] times b [depth][b_row], cols a multiple of the vector width.
+ */
+void heed_product(int64_t depth, const float *a, int64_t a_row, int64_t a_depth, const float *b,
+                  int64_t b_row, float *c, int64_t c_row, int64_t cols);
 /* The same, added to c; only the first `rows` rows are touched. */
 void heed_accumulate(int rows, int64_t depth, const float *a, int64_t a_row, int64_t a_depth, const float *b,
                      int64_t b_row, float *c, int64_t c_row, int64_t cols);
 
 /* States of all key blocks of batch entry range->batch for a run of queries; returns [blocks] bytes. */
-const uint8_t *heed_block_states(const heed_run *run, const heed_pipeline *pipeline, const heed_query_range *range,
-                                 heed_sight *sight);
+const uint8_t *heed_block_states(const heed_run *run, const heed_pipeline *pipeline,
+                                 const heed_query_range *range, heed_sight *sight);
 /* States of the HEED_SUB runs inside one key block. */
-const uint8_t *heed_sub_states(const heed_run *run, const heed_pipeline *pipeline, const heed_query_range *range,
-                               int64_t key0, int cols, heed_sight *sight);
+const uint8_t *heed_sub_states(const heed_run *run, const heed_pipeline *pipeline,
+                               const heed_query_range *range, int64_t key0, int cols, heed_sight *sight);
 /* Which pairs of a tile (at most HEED_STRIP x HEED_KEYS) are open: [rows][HEED_KEYS], from tile->key0 on. */
 const uint8_t *heed_mask_tile(const heed_run *run, const heed_pipeline *pipeline, const heed_tile *tile,
                               heed_sight *sight);
@@ -134,11 +141,15 @@ void heed_close(heed_tile *tile, const uint8_t *open, int64_t open_stride, int k
 
 /* Scores of a tile, by product or pair hook, before any position form adds to them. */
 void heed_scores(const heed_pipeline *pipeline, heed_tile *tile);
-/* Runs the hooks listed in `which` over a tile whose rows start at row0 of `query`; `kept` (or NULL) receives the input of a form with HEED_KEEPS_INPUT. */
+/* Runs the hooks listed in `which` over a tile whose rows start at row0 of `query`; `kept` (or NULL) receives
+ * the input of a form with HEED_KEEPS_INPUT. */
 void heed_adjust(const heed_pipeline *pipeline, const int *which, int count, heed_tile *tile,
                  const heed_query_block *query, int row0, float *kept);
 void heed_adjust_back(const heed_pipeline *pipeline, const int *which, int count, heed_tile *tile,
                       const heed_query_block *query, int row0, const float *kept);
+
+/* Whether rows [count][stride] hold neither NaN nor infinity in their first `dim` entries. */
+bool heed_rows_finite(const float *rows, int64_t stride, int count, int64_t dim);
 
 /* Whether this pipeline's distance-only biases and masks see consecutive positions. */
 static inline bool heed_runs_by_one(const int32_t *pos, int n)

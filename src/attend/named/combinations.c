@@ -36,7 +36,12 @@ static const heed_arg prefix_args[] = {
 };
 
 static const heed_arg t5_args[] = {
-    {.name = "buckets", WHOLE, .value = 32, .summary = "buckets of distances, even"},
+    {.name = "buckets",
+     .kind = HEED_ARG_INT,
+     .least = 2,
+     .most = INFINITY,
+     .value = 32,
+     .summary = "buckets of distances, even"},
     {.name = "max", WHOLE, .value = 128, .summary = "distance from which all fall into the last bucket"},
     {0},
 };

@@ -23,81 +23,98 @@ static inline float heed_inverse(double temperature)
     return temperature < 3e-39 ? 3e38f : (float)(1.0 / temperature);
 }
 
-/* Four rows go through a tile together, so that their chains of comparisons and sums overlap and what happens
- * once a row is a vector operation. In a tile's last group the last row may stand several times; only `count`
- * are stored. */
+/* Four rows of a tile, which go through it together, so that what happens once a row is a vector operation:
+ * the vectors hold number r in their r-th quarter. In a tile's last group the first row stands for missing
+ * ones. */
 typedef struct heed_four {
     float *row[4];
-    float max[4], base[4], rescale[4], sum[4], moment[4];
+    heed_vec old_max, old_sum, base, rescale, sum, moment;
     int first, count;
 } heed_four;
 
-HEED_INLINE void heed_four_maxima(heed_four *four, int cols)
+HEED_INLINE heed_vec heed_four_read(const heed_four *four, const float *x)
 {
-    const float *a = four->row[0], *b = four->row[1], *c = four->row[2], *d = four->row[3];
-    float m0 = -INFINITY, m1 = -INFINITY, m2 = -INFINITY, m3 = -INFINITY;
-#pragma omp simd reduction(max : m0, m1, m2, m3)
-    for (int j = 0; j < cols; j++) {
-        m0 = a[j] > m0 ? a[j] : m0;
-        m1 = b[j] > m1 ? b[j] : m1;
-        m2 = c[j] > m2 ? c[j] : m2;
-        m3 = d[j] > m3 ? d[j] : m3;
-    }
-    four->max[0] = m0, four->max[1] = m1, four->max[2] = m2, four->max[3] = m3;
-}
-
-/* From the maxima of the tile to those so far, and what the sums before are worth under them. */
-HEED_INLINE void heed_four_begin(heed_four *four, float inverse, const heed_row_sums *sums)
-{
-    float old[4];
+    float last[4];
+    if (four->count == 4)
+        return heed_vec_spread(x + four->first);
     for (int r = 0; r < 4; r++)
-        old[r] = sums->max[four->first + (r < four->count ? r : 0)];
+        last[r] = x[four->first + (r < four->count ? r : 0)];
+    return heed_vec_spread(last);
+}
+
+HEED_INLINE void heed_four_write(const heed_four *four, heed_vec x, float *to)
+{
+    float last[4];
+    if (four->count == 4) {
+        heed_vec_collect(x, to + four->first);
+        return;
+    }
+    heed_vec_collect(x, last);
+    for (int r = 0; r < four->count; r++)
+        to[four->first + r] = last[r];
+}
+
+HEED_INLINE heed_vec heed_four_maxima(const heed_four *four, int cols)
+{
+    const heed_vec least = (heed_vec){0} - INFINITY;
+    heed_vec max[4] = {least, least, least, least};
+    for (int j = 0; j < cols; j += HEED_WIDTH)
+        for (int r = 0; r < 4; r++)
+            max[r] = heed_vec_max(heed_vec_load(four->row[r] + j), max[r]);
+    return heed_vec_fold(heed_vec_max, max);
+}
+
+/* From the maxima of the tile to those so far, and what the sums before are worth under them. Returns the new
+ * maxima. */
+HEED_INLINE heed_vec heed_four_begin(heed_four *four, heed_vec here, const heed_row_sums *sums)
+{
+    const heed_vec least = (heed_vec){0} - INFINITY;
+    four->old_max = heed_four_read(four, sums->max);
+    four->old_sum = heed_four_read(four, sums->sum);
+    const heed_vec max = heed_vec_max(here, four->old_max);
+    const heed_ivec same = (heed_ivec)(four->old_max == max) | (heed_ivec)(four->old_max == least);
+    four->base = heed_vec_select((heed_ivec)(max == least), (heed_vec){0}, max);
+    four->rescale = heed_vec_exp_down(heed_vec_select(same, (heed_vec){0}, four->old_max - four->base));
+    return max;
+}
+
+/* Sums exp(z - m) of the rows, and puts it in place of the logits if `replace`; with `moments` also exp(z -
+ * m) (z - m). */
+HEED_INLINE void heed_four_sums(heed_four *four, int cols, float inverse, bool replace, bool moments)
+{
+    const heed_ivec quarter[4] = {HEED_LANES(HEED_LANE_OF, 0), HEED_LANES(HEED_LANE_OF, 1),
+                                  HEED_LANES(HEED_LANE_OF, 2), HEED_LANES(HEED_LANE_OF, 3)};
+    heed_vec sum[4] = {{0}}, moment[4] = {{0}};
+#pragma GCC unroll 4
     for (int r = 0; r < 4; r++) {
-        const float here = four->max[r] * inverse;
-        const float max = here > old[r] ? here : old[r];
-        const float base = max == -INFINITY ? 0.0f : max;
-        const float moved = old[r] == max || old[r] == -INFINITY ? 0.0f : old[r] - base;
-        four->max[r] = max;
-        four->base[r] = base;
-        four->rescale[r] = heed_exp_down(moved);
+        if (r >= four->count)
+            break;
+        const heed_vec base = heed_vec_shuffle(four->base, four->base, quarter[r]);
+        for (int j = 0; j < cols; j += HEED_WIDTH) {
+            const heed_vec below = heed_vec_load(four->row[r] + j) * inverse - base;
+            const heed_vec e = heed_vec_exp_down(below);
+            sum[r] += e;
+            if (moments) /* 0, not 0 inf, where closed */
+                moment[r] += e * heed_vec_max((heed_vec){0} - 88.0f, below);
+            if (replace)
+                heed_vec_store(four->row[r] + j, e);
+        }
     }
-}
-
-/* Sums exp(z - m) of one row, and puts it in place of the logits if `replace`. */
-HEED_INLINE float heed_sum_row(float *x, int cols, float inverse, float base, bool replace)
-{
-    float sum = 0.0f;
-#pragma omp simd reduction(+ : sum)
-    for (int j = 0; j < cols; j++) {
-        const float e = heed_exp_down(x[j] * inverse - base);
-        sum += e;
-        x[j] = replace ? e : x[j];
-    }
-    return sum;
-}
-
-/* Sums exp(z - m) (z - m), before the logits are replaced. */
-HEED_INLINE float heed_moment_row(const float *x, int cols, float inverse, float base)
-{
-    float moment = 0.0f;
-#pragma omp simd reduction(+ : moment)
-    for (int j = 0; j < cols; j++) {
-        const float below = x[j] * inverse - base;
-        moment += heed_exp_down(below) * (below > -88.0f ? below : -88.0f); /* 0, not 0 inf, where closed */
-    }
-    return moment;
+    four->sum = heed_vec_fold(heed_vec_add, sum);
+    if (moments)
+        four->moment = heed_vec_fold(heed_vec_add, moment);
 }
 
 /* m changes by d: sum exp(z - m') (z - m') = exp(d) (moment + d sum), d = m - m'. */
-HEED_INLINE void heed_four_moments(const heed_four *four, int cols, float inverse, const heed_row_sums *sums)
+HEED_INLINE void heed_four_moments(const heed_four *four, const heed_row_sums *sums)
 {
-    for (int r = 0; r < four->count; r++) {
-        const int i = four->first + r;
-        const float shift = sums->max[i] == -INFINITY ? 0.0f : sums->max[i] - four->base[r];
-        const float before = sums->moment[i] + (shift == 0.0f ? 0.0f : shift * sums->sum[i]);
-        const float here = heed_moment_row(four->row[r], cols, inverse, four->base[r]);
-        sums->moment[i] = (four->rescale[r] == 0.0f ? 0.0f : four->rescale[r] * before) + here;
-    }
+    const heed_vec none = {0}, least = none - INFINITY;
+    const heed_vec shift =
+        heed_vec_select((heed_ivec)(four->old_max == least), none, four->old_max - four->base);
+    const heed_vec moved = heed_vec_select((heed_ivec)(shift == none), none, shift * four->old_sum);
+    const heed_vec before = four->rescale * (heed_four_read(four, sums->moment) + moved);
+    const heed_vec kept = heed_vec_select((heed_ivec)(four->rescale == none), none, before);
+    heed_four_write(four, kept + four->moment, sums->moment);
 }
 
 /* Brings the sums up to date with a tile. Without `replace` the logits stay, for weights that are no
@@ -109,17 +126,18 @@ HEED_INLINE void heed_sum_tile(const heed_tile *tile, float inverse, const heed_
         heed_four four = {.first = first, .count = tile->rows - first < 4 ? tile->rows - first : 4};
         for (int r = 0; r < 4; r++)
             four.row[r] = tile->score + (first + (r < four.count ? r : 0)) * tile->stride;
-        heed_four_maxima(&four, cols);
-        heed_four_begin(&four, inverse, sums);
-        if (sums->moment)
-            heed_four_moments(&four, cols, inverse, sums);
-        for (int r = 0; r < four.count; r++)
-            four.sum[r] = heed_sum_row(four.row[r], cols, inverse, four.base[r], replace);
-        for (int r = 0; r < four.count; r++) {
-            sums->sum[first + r] = four.rescale[r] * sums->sum[first + r] + four.sum[r];
-            sums->max[first + r] = four.max[r];
-            sums->rescale[first + r] = replace ? four.rescale[r] : 1.0f;
+        const heed_vec max = heed_four_begin(&four, heed_four_maxima(&four, cols) * inverse, sums);
+        if (sums->moment) {
+            heed_four_sums(&four, cols, inverse, replace, true);
+            heed_four_moments(&four, sums);
+        } else {
+            heed_four_sums(&four, cols, inverse, replace, false);
         }
+        heed_four_write(&four, four.rescale * four.old_sum + four.sum, sums->sum);
+        heed_four_write(&four, max, sums->max);
+        if (!replace)
+            four.rescale = (heed_vec){0} + 1.0f;
+        heed_four_write(&four, four.rescale, sums->rescale);
     }
 }
 

@@ -10,7 +10,7 @@
 #include "attend/form.h"
 
 enum { C, L, W1, B1, W2, B2 };
-enum { UNITS = 32, RUN = 64 /* columns at a time */ };
+enum { UNITS = 32, ROWS = 8, COLS = 64, PAIRS = ROWS * COLS /* of a part of the tile */ };
 
 /* What a row's z is divided by. */
 typedef struct norm {
@@ -36,59 +36,67 @@ static inline float relu(float x)
     return x < 0.0f ? 0.0f : x;
 }
 
-/* far[j] = |c| |distance|, z[j] for a run of columns. */
-static inline void look_back(const norm *row, int32_t position, const int32_t *key_pos, int cols, float *far,
-                             float *z)
-{
-    for (int j = 0; j < cols; j++) {
-        far[j] = row->c * fabsf((float)(position - key_pos[j]));
-        z[j] = heed_log1p(far[j]) * row->inverse;
-    }
-}
+/* A part of a tile, its pairs in one list, row after row: loops over pairs are then long. */
+typedef struct part {
+    int row0, rows, col0, cols, pairs;
+    norm row[ROWS];
+    float distance[PAIRS], z[PAIRS];
+} part;
 
-static void add_function(const heed_form_state *form, heed_tile *tile)
+static void look_back(const heed_form_state *form, const heed_tile *tile, int row0, int col0, part *p)
 {
-    const float *w1 = form->param[W1], *b1 = form->param[B1];
-    const float *w2 = form->param[W2] + (int64_t)tile->head * UNITS;
-    const float b2 = form->param[B2][tile->head];
-    float far[RUN], z[RUN], sum[RUN];
-    for (int i = 0; i < tile->rows; i++) {
-        const norm row = norm_of(form, tile->query_pos[i]);
-        for (int j0 = 0; j0 < tile->cols; j0 += RUN) {
-            const int cols = tile->cols - j0 < RUN ? tile->cols - j0 : RUN;
-            look_back(&row, tile->query_pos[i], tile->key_pos + j0, cols, far, z);
-            for (int j = 0; j < cols; j++)
-                sum[j] = b2;
-            for (int a = 0; a < UNITS; a += 4)
-                for (int j = 0; j < cols; j++)
-                    sum[j] += w2[a] * relu(w1[a] * z[j] + b1[a]) +
-                              w2[a + 1] * relu(w1[a + 1] * z[j] + b1[a + 1]) +
-                              w2[a + 2] * relu(w1[a + 2] * z[j] + b1[a + 2]) +
-                              w2[a + 3] * relu(w1[a + 3] * z[j] + b1[a + 3]);
-            float *score = tile->score + i * tile->stride + j0;
-            for (int j = 0; j < cols; j++)
-                score[j] += sum[j];
+    p->row0 = row0;
+    p->col0 = col0;
+    p->rows = tile->rows - row0 < ROWS ? tile->rows - row0 : ROWS;
+    p->cols = tile->cols - col0 < COLS ? tile->cols - col0 : COLS;
+    p->pairs = p->rows * p->cols;
+    const int32_t *key_pos = tile->key_pos + col0;
+    for (int i = 0; i < p->rows; i++) {
+        const int32_t position = tile->query_pos[row0 + i];
+        const norm row = p->row[i] = norm_of(form, position);
+        float *distance = p->distance + i * p->cols, *z = p->z + i * p->cols;
+        for (int j = 0; j < p->cols; j++) {
+            distance[j] = fabsf((float)(position - key_pos[j]));
+            z[j] = heed_log1p(row.c * distance[j]) * row.inverse;
         }
     }
 }
 
-/* Gradients of the two layers from one run of columns; dz[j] of the input. */
-static inline void layers_backward(const heed_form_state *form, int head, int cols, const float *dscore,
-                                   const float *z, float *dz)
+static void add_function(const heed_form_state *form, const heed_tile *tile, const part *p)
+{
+    const float *w1 = form->param[W1], *b1 = form->param[B1];
+    const float *w2 = form->param[W2] + (int64_t)tile->head * UNITS;
+    float sum[PAIRS];
+    for (int n = 0; n < p->pairs; n++)
+        sum[n] = form->param[B2][tile->head];
+    for (int a = 0; a < UNITS; a += 4)
+        for (int n = 0; n < p->pairs; n++)
+            sum[n] += w2[a] * relu(w1[a] * p->z[n] + b1[a]) +
+                      w2[a + 1] * relu(w1[a + 1] * p->z[n] + b1[a + 1]) +
+                      w2[a + 2] * relu(w1[a + 2] * p->z[n] + b1[a + 2]) +
+                      w2[a + 3] * relu(w1[a + 3] * p->z[n] + b1[a + 3]);
+    for (int i = 0; i < p->rows; i++)
+        for (int j = 0; j < p->cols; j++)
+            tile->score[(p->row0 + i) * tile->stride + p->col0 + j] += sum[i * p->cols + j];
+}
+
+/* Gradients of the two layers; dz of their input. */
+static void layers_backward(const heed_form_state *form, int head, const part *p, const float *dsum,
+                            float *dz)
 {
     const float *w2 = form->param[W2] + (int64_t)head * UNITS;
-    for (int j = 0; j < cols; j++)
-        dz[j] = 0.0f;
+    for (int n = 0; n < p->pairs; n++)
+        dz[n] = 0.0f;
     for (int a = 0; a < UNITS; a++) {
         const float w = form->param[W1][a], b = form->param[B1][a], v = w2[a];
         float dw1 = 0.0f, db1 = 0.0f, dw2 = 0.0f;
 #pragma omp simd reduction(+ : dw1, db1, dw2)
-        for (int j = 0; j < cols; j++) {
-            const float hidden = w * z[j] + b, on = hidden > 0.0f ? dscore[j] : 0.0f;
+        for (int n = 0; n < p->pairs; n++) {
+            const float g = dsum[n], z = p->z[n], hidden = w * z + b, on = hidden > 0.0f ? g : 0.0f;
             dw2 += on * hidden;
             db1 += on;
-            dw1 += on * z[j];
-            dz[j] += on * v * w;
+            dw1 += on * z;
+            dz[n] += on * v * w;
         }
         if (form->grad[W1])
             form->grad[W1][a] += dw1 * v;
@@ -104,27 +112,24 @@ static float with_sign(float x, float of)
     return of > 0.0f ? x : of < 0.0f ? -x : 0.0f;
 }
 
-/* z = A/B:  dz/d|c| = distance/((1 + far) B) - z farthest/((1 + |c| farthest) B),  dz/d|L| = -z |c|/((1 + |c|
- * farthest) B) */
-static void add_function_backward(const heed_form_state *form, heed_tile *tile)
+/* z = A/B, A = log(1 + |c| d), B = log(1 + |c| f):
+ *     dz/d|c| = d/((1 + |c| d) B) - z f/((1 + |c| f) B),     dz/d|L| = -z |c|/((1 + |c| f) B) where f = |L|
+ */
+static void add_function_backward(const heed_form_state *form, const heed_tile *tile, const part *p)
 {
-    float far[RUN], z[RUN], dz[RUN];
-    for (int i = 0; i < tile->rows; i++) {
-        const int32_t position = tile->query_pos[i];
-        const norm row = norm_of(form, position);
+    float dsum[PAIRS], dz[PAIRS];
+    for (int i = 0; i < p->rows; i++)
+        for (int j = 0; j < p->cols; j++)
+            dsum[i * p->cols + j] = tile->dscore[(p->row0 + i) * tile->stride + p->col0 + j];
+    layers_backward(form, tile->head, p, dsum, dz);
+    for (int i = 0; i < p->rows; i++) {
+        const norm row = p->row[i];
         float by_distance = 0.0f, by_z = 0.0f, db2 = 0.0f;
-        for (int j0 = 0; j0 < tile->cols; j0 += RUN) {
-            const int cols = tile->cols - j0 < RUN ? tile->cols - j0 : RUN;
-            const int32_t *key_pos = tile->key_pos + j0;
-            const float *dscore = tile->dscore + i * tile->stride + j0;
-            look_back(&row, position, key_pos, cols, far, z);
-            layers_backward(form, tile->head, cols, dscore, z, dz);
 #pragma omp simd reduction(+ : by_distance, by_z, db2)
-            for (int j = 0; j < cols; j++) {
-                by_distance += dz[j] * fabsf((float)(position - key_pos[j])) / (1.0f + far[j]);
-                by_z += dz[j] * z[j];
-                db2 += dscore[j];
-            }
+        for (int n = i * p->cols; n < (i + 1) * p->cols; n++) {
+            by_distance += dz[n] * p->distance[n] / (1.0f + row.c * p->distance[n]);
+            by_z += dz[n] * p->z[n];
+            db2 += dsum[n];
         }
         const float lower = row.inverse / (1.0f + row.c * row.farthest);
         if (form->grad[C])
@@ -135,6 +140,27 @@ static void add_function_backward(const heed_form_state *form, heed_tile *tile)
         if (form->grad[B2])
             form->grad[B2][tile->head] += db2;
     }
+}
+
+static void by_parts(const heed_form_state *form, heed_tile *tile,
+                     void (*each)(const heed_form_state *, const heed_tile *, const part *))
+{
+    part p;
+    for (int i = 0; i < tile->rows; i += ROWS)
+        for (int j = 0; j < tile->cols; j += COLS) {
+            look_back(form, tile, i, j, &p);
+            each(form, tile, &p);
+        }
+}
+
+static void adjust(const heed_form_state *form, heed_tile *tile)
+{
+    by_parts(form, tile, add_function);
+}
+
+static void adjust_backward(const heed_form_state *form, heed_tile *tile)
+{
+    by_parts(form, tile, add_function_backward);
 }
 
 static void fill_b1(const heed_form_state *form, float *b1)
@@ -170,6 +196,6 @@ const heed_form HEED_FORM(position_fire) = {
     .formula = "s + b2 + w2.relu(w1 z + b1), z = log(1 + |c| |distance|) / log(1 + |c| max(|L|, p(i)))",
     .source = "Li et al. 2024",
     .params = params,
-    .adjust = add_function,
-    .adjust_backward = add_function_backward,
+    .adjust = adjust,
+    .adjust_backward = adjust_backward,
 };

@@ -138,8 +138,8 @@ static inline __attribute__((always_inline)) void rotate_pairs(const rotation *r
         const float *from = back ? rows->out + i * rows->out_stride : rows->in + i * rows->in_stride;
         float *to = back ? rows->din + i * rows->din_stride : rows->out + i * rows->out_stride;
         const int first = adjacent ? 2 * t0 : t0, second = adjacent ? 2 * t0 + 1 : t0 + r->half;
-        rotate_row(count, low_cosine, low_cosine + r->stride, cosine, sine, from + first, from + second, to + first,
-                   to + second, adjacent ? 2 : 1, back);
+        rotate_row(count, low_cosine, low_cosine + r->stride, cosine, sine, from + first, from + second,
+                   to + first, to + second, adjacent ? 2 : 1, back);
     }
 }
 

@@ -138,16 +138,16 @@ static int run_of(const runs *r, int32_t distance)
     return low;
 }
 
-/* Where distances from i on leave the run. Far from the query all lie in one, which is seen at once. */
+/* Where distances from i on leave the run. Far from the query all lie in one, which is asked first. */
 static int end_of(const runs *r, int run, const int32_t *distance, int i, int n)
 {
     const int32_t first = r->start[run], last = run + 1 < r->count ? r->start[run + 1] - 1 : INT32_MAX;
     int outside = 0;
-    for (int k = i; k < n; k++)
+    for (int k = 0; i == 0 && k < n; k++)
         outside |= (distance[k] < first) | (distance[k] > last);
-    if (!outside)
+    if (i == 0 && !outside)
         return n;
-    while (distance[i] >= first && distance[i] <= last)
+    while (i < n && distance[i] >= first && distance[i] <= last)
         i++;
     return i;
 }

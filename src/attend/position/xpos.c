@@ -191,38 +191,43 @@ static void compare_part(const fading *f, const part *p)
     }
 }
 
+/* x, or 0 where the gradient is 0: a closed pair may hold NaN. A mask, for a choice would be made into
+ * branches. */
+static inline float kept(float x, float gradient)
+{
+    return heed_float_from_bits(heed_bits_of_float(x) & (uint32_t) - (gradient != 0.0f));
+}
+
 /* With the power of a pair split as u_i v_j:  dq = u sum_j ds v k,  dk = v sum_i ds u q.  A closed pair (ds
  * 0) may hold NaN and gives nothing. */
 static void compare_part_backward(const fading *f, const part *p)
 {
     const heed_tile *tile = p->tile;
+    faded x;
     float power[ROWS][PAIRS];
-    for (int t = 0; t < f->half; t++) {
-        if (t % PAIRS == 0)
+    for (int e = 0; e < 2 * f->half; e++) {
+        const int a = e % (2 * PAIRS), t = e / 2, d = t + e % 2 * f->half;
+        if (a == 0) {
+            fade(f, p, t, &x);
             powers_of_rows(f, p, t, power);
-        const float *rise = col_powers(f) + t * COLS;
-        const float *x = tile->key + t * tile->key_stride + p->col0, *y = x + f->half * tile->key_stride;
-        float *restrict dx = tile->dkey + t * tile->key_stride + p->col0;
-        float *restrict dy = dx + f->half * tile->key_stride;
-        for (int i = 0; i < p->rows; i++) {
-            const int64_t row = p->row0 + i;
-            const float *query = tile->query + row * tile->query_stride + t, u = power[i][t % PAIRS];
-            const float qx = query[0], qy = query[f->half];
-            const float *dscore = tile->dscore + row * tile->stride + p->col0;
-            float dqx = 0.0f, dqy = 0.0f;
-#pragma omp simd reduction(+ : dqx, dqy)
-            for (int j = 0; j < p->cols; j++) {
-                const float g = dscore[j] * u * rise[j];
-                const bool counts = dscore[j] != 0.0f;
-                dqx += counts ? g * x[j] : 0.0f;
-                dqy += counts ? g * y[j] : 0.0f;
-                dx[j] += counts ? g * qx : 0.0f;
-                dy[j] += counts ? g * qy : 0.0f;
-            }
-            float *dquery = tile->dquery + row * tile->query_stride + t;
-            dquery[0] += dqx;
-            dquery[f->half] += dqy;
         }
+        const float *rise = col_powers(f) + t * COLS, *key = x.key[a];
+        float *restrict dkey = tile->dkey + d * tile->key_stride + p->col0;
+        float sum[COLS] = {0};
+        for (int i = 0; i < p->rows; i++) {
+            const float *dscore = tile->dscore + (p->row0 + i) * tile->stride + p->col0,
+                        query = x.query[i][a];
+            float dquery = 0.0f;
+#pragma omp simd reduction(+ : dquery)
+            for (int j = 0; j < p->cols; j++) {
+                const float g = dscore[j];
+                dquery += g * kept(key[j], g);
+                sum[j] += g * kept(query, g);
+            }
+            tile->dquery[(p->row0 + i) * tile->query_stride + d] += power[i][a / 2] * dquery;
+        }
+        for (int j = 0; j < p->cols; j++)
+            dkey[j] += rise[j] * sum[j];
     }
 }
 
@@ -278,11 +283,10 @@ static void compare_each_backward(const fading *f, const heed_tile *tile)
 #pragma omp simd reduction(+ : dqx, dqy)
             for (int j = 0; j < tile->cols; j++) {
                 const float g = dscore[j] * power_at(rate, position, tile->key_pos[j]);
-                const bool counts = dscore[j] != 0.0f;
-                dqx += counts ? g * x[j] : 0.0f;
-                dqy += counts ? g * y[j] : 0.0f;
-                dx[j] += counts ? g * qx : 0.0f;
-                dy[j] += counts ? g * qy : 0.0f;
+                dqx += g * kept(x[j], dscore[j]);
+                dqy += g * kept(y[j], dscore[j]);
+                dx[j] += g * kept(qx, dscore[j]);
+                dy[j] += g * kept(qy, dscore[j]);
             }
             float *dquery = tile->dquery + i * tile->query_stride + t;
             dquery[0] += dqx;

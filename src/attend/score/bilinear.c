@@ -79,6 +79,7 @@ const heed_form HEED_FORM(score_bilinear) = {
     .args = args,
     .params = params,
     .resolve = resolve_scale,
+    .flags = HEED_SHARES_SCALE,
     .scale = scale,
     .prepare_query = multiply,
     .prepare_query_backward = multiply_backward,

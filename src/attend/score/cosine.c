@@ -6,7 +6,6 @@
  * that float can hold overflows. Henry et al.: Query-Key Normalization for Transformers, 2020.
  */
 #include "attend/score/rows.h"
-#include "attend/score/scaled.h"
 
 enum { SCALE, EPS };
 
@@ -19,23 +18,23 @@ static double length(const float *x, int dim)
     return sqrt(sum);
 }
 
-static void normalise(const heed_form_state *form, const heed_rows *rows)
+/* y = factor x / max(|x|, eps) */
+static void normalise(const heed_rows *rows, double factor, double eps)
 {
-    const double eps = form->arg[EPS].number;
     for (int i = 0; i < rows->count; i++) {
         const float *x = rows->in + i * rows->in_stride;
         float *y = rows->out + i * rows->out_stride;
         const double norm = length(x, rows->dim);
-        const double inverse = 1.0 / (norm < eps ? eps : norm);
+        const double inverse = factor / (norm < eps ? eps : norm);
+#pragma omp simd
         for (int d = 0; d < rows->dim; d++)
             y[d] = (float)(x[d] * inverse);
     }
 }
 
-/* y = x/|x|: dx = (dy - y (y . dy)) / |x|; below eps the length is a constant. */
-static void normalise_backward(const heed_form_state *form, const heed_rows *rows)
+/* dx = factor (dy - u (u . dy)) / |x|, u = x / |x|; below eps the length is a constant. */
+static void normalise_backward(const heed_rows *rows, double factor, double eps)
 {
-    const double eps = form->arg[EPS].number;
     for (int i = 0; i < rows->count; i++) {
         const float *x = rows->in + i * rows->in_stride;
         const float *dy = rows->out + i * rows->out_stride;
@@ -44,14 +43,35 @@ static void normalise_backward(const heed_form_state *form, const heed_rows *row
             continue;
         const double norm = length(x, rows->dim);
         const double inverse = 1.0 / (norm < eps ? eps : norm);
-        double along = 0.0; /* y . dy */
+        double along = 0.0; /* u . dy */
 #pragma omp simd reduction(+ : along)
         for (int d = 0; d < rows->dim; d++)
             along += x[d] * inverse * dy[d];
         along = norm < eps ? 0.0 : along;
+#pragma omp simd
         for (int d = 0; d < rows->dim; d++)
-            dx[d] += (float)((dy[d] - x[d] * inverse * along) * inverse);
+            dx[d] += (float)((dy[d] - x[d] * inverse * along) * inverse * factor);
     }
+}
+
+static void prepare_query(const heed_form_state *form, const heed_rows *rows)
+{
+    normalise(rows, form->arg[SCALE].number, form->arg[EPS].number);
+}
+
+static void prepare_query_backward(const heed_form_state *form, const heed_rows *rows)
+{
+    normalise_backward(rows, form->arg[SCALE].number, form->arg[EPS].number);
+}
+
+static void prepare_key(const heed_form_state *form, const heed_rows *rows)
+{
+    normalise(rows, 1.0, form->arg[EPS].number);
+}
+
+static void prepare_key_backward(const heed_form_state *form, const heed_rows *rows)
+{
+    normalise_backward(rows, 1.0, form->arg[EPS].number);
 }
 
 static const heed_arg args[] = {
@@ -72,9 +92,8 @@ const heed_form HEED_FORM(score_cosine) = {
     .formula = "s = scale q.k / (max(|q|, eps) max(|k|, eps))",
     .source = "Henry et al. 2020",
     .args = args,
-    .scale = scale,
-    .prepare_query = normalise,
-    .prepare_query_backward = normalise_backward,
-    .prepare_key = normalise,
-    .prepare_key_backward = normalise_backward,
+    .prepare_query = prepare_query,
+    .prepare_query_backward = prepare_query_backward,
+    .prepare_key = prepare_key,
+    .prepare_key_backward = prepare_key_backward,
 };

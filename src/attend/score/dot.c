@@ -19,5 +19,6 @@ const heed_form HEED_FORM(score_dot) = {
     .source = "Vaswani et al. 2017",
     .args = args,
     .resolve = resolve_scale,
+    .flags = HEED_SHARES_SCALE,
     .scale = scale,
 };

@@ -17,7 +17,9 @@ typedef float (*pair_slope)(float query, float key, float value);
 
 #define HEED_INLINE static inline __attribute__((always_inline))
 
-/* Adds `entries` (1 or 4) terms to the scores of `queries` (1 or 2) rows. */
+enum { PAIR_ENTRIES = 8 };
+
+/* Adds `entries` (1 or PAIR_ENTRIES) terms to the scores of `queries` (1 or 2) rows. */
 HEED_INLINE void add_terms(const heed_tile *tile, const float *weight, pair_term term, int row, int queries,
                            int entry, int entries)
 {
@@ -28,7 +30,7 @@ HEED_INLINE void add_terms(const heed_tile *tile, const float *weight, pair_term
     const float *second = first + (queries - 1) * tile->query_stride;
     float *score0 = tile->score + row * tile->stride;
     float *score1 = score0 + (queries - 1) * tile->stride;
-    float q0[4], q1[4], w[4];
+    float q0[PAIR_ENTRIES], q1[PAIR_ENTRIES], w[PAIR_ENTRIES];
     for (int a = 0; a < entries; a++) {
         q0[a] = first[a];
         q1[a] = second[a];
@@ -36,33 +38,33 @@ HEED_INLINE void add_terms(const heed_tile *tile, const float *weight, pair_term
     }
 #pragma omp simd
     for (int j = 0; j < cols; j++) {
-        float sum0 = score0[j], sum1 = queries == 2 ? score1[j] : 0.0f;
-#pragma GCC unroll 4
+        float sum0 = 0.0f, sum1 = 0.0f;
+#pragma GCC unroll 8
         for (int a = 0; a < entries; a++) {
             const float k = key[a * stride + j];
             sum0 += w[a] * term(q0[a], k);
             if (queries == 2)
                 sum1 += w[a] * term(q1[a], k);
         }
-        score0[j] = sum0;
+        score0[j] += sum0;
         if (queries == 2)
-            score1[j] = sum1;
+            score1[j] += sum1;
     }
 }
 
 HEED_INLINE void pair_scores(const heed_tile *tile, const float *weight, float start, float factor,
                              pair_term term)
 {
-    const int cols = tile->cols & ~15, whole = tile->dim & ~3;
+    const int cols = tile->cols & ~15, whole = tile->dim - tile->dim % PAIR_ENTRIES;
     for (int i = 0; i < tile->rows; i += 2) {
         const bool two = i + 1 < tile->rows;
         for (int r = i; r < i + 1 + two; r++)
             memset(tile->score + r * tile->stride, 0, sizeof(float) * (size_t)cols);
-        for (int a = 0; a < whole; a += 4) {
+        for (int a = 0; a < whole; a += PAIR_ENTRIES) {
             if (two)
-                add_terms(tile, weight, term, i, 2, a, 4);
+                add_terms(tile, weight, term, i, 2, a, PAIR_ENTRIES);
             else
-                add_terms(tile, weight, term, i, 1, a, 4);
+                add_terms(tile, weight, term, i, 1, a, PAIR_ENTRIES);
         }
         for (int a = whole; a < tile->dim; a++) {
             if (two)

@@ -49,6 +49,7 @@ static const heed_arg args[] = {
 const heed_form HEED_FORM(where_dilated) = {
     .name = "dilated",
     .stage = HEED_WHERE,
+    .flags = HEED_SCATTERS,
     .summary = "a window of w places that lie a step apart",
     .formula = "|p(i) - k_pos(j)| < w step and (p(i) - k_pos(j)) mod step = 0",
     .source = "Beltagy et al.: Longformer, 2020",

@@ -62,7 +62,7 @@ const heed_form HEED_FORM(where_mask) = {
     .stage = HEED_WHERE,
     .summary = "the pairs whose byte in the mask is not 0",
     .formula = "mask[i][j] != 0",
-    .flags = HEED_NEEDS_MASK,
+    .flags = HEED_NEEDS_MASK | HEED_SCATTERS,
     .blocks = blocks,
     .mask = mask,
 };

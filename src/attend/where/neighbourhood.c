@@ -130,6 +130,7 @@ static const heed_arg args[] = {
 const heed_form HEED_FORM(where_neighbourhood) = {
     .name = "neighbourhood",
     .stage = HEED_WHERE,
+    .flags = HEED_SCATTERS,
     .summary = "a query sees a square of the grid around it, moved inside at the borders",
     .formula = "both coordinates in the run of 2 radius + 1 places nearest to the query's",
     .source = "Hassani et al.: Neighborhood Attention Transformer, 2023",

@@ -137,6 +137,7 @@ static const heed_arg args[] = {
 const heed_form HEED_FORM(where_random) = {
     .name = "random",
     .stage = HEED_WHERE,
+    .flags = HEED_SCATTERS,
     .summary = "each block of queries sees n blocks of keys drawn at random",
     .formula = "floor(k_pos(j) / block) is among n blocks drawn by hash(seed, floor(p(i) / block), d)",
     .source = "Zaheer et al.: Big Bird, 2020",

@@ -65,7 +65,7 @@ const heed_form HEED_FORM(where_segments) = {
     .summary = "a query sees the keys of its own segment",
     .formula = "q_segment[i] = k_segment[j]",
     .source = "Krell et al.: Efficient Sequence Packing without Cross-contamination, 2021",
-    .flags = HEED_NEEDS_SEGMENTS,
+    .flags = HEED_NEEDS_SEGMENTS | HEED_SCATTERS,
     .blocks = blocks,
     .mask = mask,
 };

@@ -39,6 +39,7 @@ static const heed_arg args[] = {
 const heed_form HEED_FORM(where_strided) = {
     .name = "strided",
     .stage = HEED_WHERE,
+    .flags = HEED_SCATTERS,
     .summary = "a query sees every s-th position, counted from itself",
     .formula = "(p(i) - k_pos(j)) mod s = 0",
     .source = "Child et al.: Generating Long Sequences with Sparse Transformers, 2019",

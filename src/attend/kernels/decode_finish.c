@@ -1,0 +1,157 @@
+/* The end of decoding: pieces are put together in their order, and rows get their last factor.
+ *
+ * A piece left sums under its own maximum m_p. Under the largest, m, they are worth f_p = exp(m_p - m):
+ *     sum = sum_p f_p sum_p,     out = sum_p f_p out_p
+ * Weights that are no exponentials do not depend on a maximum, and their sums simply add up.
+ */
+#include "attend/kernels/capture.h"
+#include "attend/kernels/decode.h"
+#include "attend/normalise/exp_down.h"
+#include <string.h>
+
+typedef struct ending {
+    const heed_run *run;
+    const heed_pipeline *pipeline;
+    const heed_decode_sizes *sizes;
+    const heed_decode_group *group;
+    heed_decode_work *work;
+    heed_row_sums sums; /* of whole rows */
+    bool exponential;   /* weights are constants times exp(logit - max) */
+} ending;
+
+static float factor_of(const ending *e, int64_t piece, int r)
+{
+    const float max = heed_decode_sums(e->sizes, e->group, piece, HEED_SUM_MAX)[r];
+    return max == e->sums.max[r] ? 1.0f : heed_exp_down(max - e->sums.max[r]);
+}
+
+static void merge_row(const ending *e, int r)
+{
+    const heed_row_sums *all = &e->sums;
+    all->max[r] = -INFINITY;
+    all->sum[r] = all->count[r] = all->moment[r] = 0.0f;
+    for (int64_t p = 0; p < e->sizes->pieces; p++) {
+        const float max = heed_decode_sums(e->sizes, e->group, p, HEED_SUM_MAX)[r];
+        if (e->group->begun[p])
+            all->max[r] = max > all->max[r] ? max : all->max[r];
+    }
+    const int64_t stride = e->sizes->value_stride;
+    float *out = e->work->before + r * stride;
+    memset(out, 0, (size_t)stride * sizeof(float));
+    for (int64_t p = 0; p < e->sizes->pieces; p++) {
+        if (!e->group->begun[p])
+            continue;
+        const float factor = factor_of(e, p, r),
+                    sum = heed_decode_sums(e->sizes, e->group, p, HEED_SUM_SUM)[r];
+        const float shift = heed_decode_sums(e->sizes, e->group, p, HEED_SUM_MAX)[r] - all->max[r];
+        all->sum[r] += factor * sum;
+        all->count[r] += heed_decode_sums(e->sizes, e->group, p, HEED_SUM_COUNT)[r];
+        if (factor != 0.0f) /* otherwise the shift may be infinite */
+            all->moment[r] += factor * (heed_decode_sums(e->sizes, e->group, p, HEED_SUM_MOMENT)[r] +
+                                        (factor == 1.0f ? 0.0f : shift * sum));
+        const float *from = heed_decode_out(e->sizes, e->group, p) + r * stride;
+        const float f = e->exponential ? factor : 1.0f;
+        for (int64_t i = 0; i < stride; i++)
+            out[i] += f * from[i];
+    }
+}
+
+/* From the sums kept online: w = scale e, e = exp(logit - max), so
+ * -sum w log w = -scale sum e log e - scale log(scale) sum e. */
+static float entropy_of(float sum, float moment, float scale)
+{
+    if (sum == 0.0f)
+        return 0.0f;
+    return -scale * moment - scale * logf(scale) * sum;
+}
+
+/* The rows of head h: last factor, lse, what is left for backward, read stage. */
+static void finish_head(const ending *e, int h)
+{
+    const heed_run *run = e->run;
+    const heed_problem *problem = &run->plan->problem;
+    const heed_decode_group *group = e->group;
+    const int row0 = h * group->queries, head = group->query[h].head;
+    const int64_t stride = e->sizes->value_stride;
+    const heed_form_state *normalise = &e->pipeline->form[e->pipeline->normalise];
+    const heed_row_sums sums = {
+        .max = e->sums.max + row0, .sum = e->sums.sum + row0, .count = e->sums.count + row0};
+    heed_row_end *end = e->work->end + row0;
+    normalise->form->finish(normalise, head, group->queries, &sums, end);
+    float *out = e->work->before + row0 * stride;
+    for (int i = 0; i < group->queries; i++) {
+        const float total = sums.sum[i];
+        const float lse = total == 0.0f ? -INFINITY : (float)((double)sums.max[i] + log((double)total));
+        if (isnan(lse))
+            end[i].scale = end[i].norm = NAN;
+        for (int64_t c = 0; c < stride; c++)
+            out[i * stride + c] *= end[i].scale;
+        const int64_t at = (group->batch * problem->heads + head) * problem->queries + group->query0 + i;
+        if (run->row_state) {
+            run->row_state[2 * at] = end[i].norm;
+            run->row_state[2 * at + 1] = lse;
+        }
+        heed_write_lse(run, group->batch, head, group->query0 + i, lse);
+        if (run->extra->capture.entropy && e->exponential)
+            run->extra->capture.entropy[at] = entropy_of(total, e->sums.moment[row0 + i], end[i].scale);
+    }
+    heed_write_output(run, e->pipeline, group->batch, head, group->query0, group->queries, out, stride);
+}
+
+/* Final weights of head h: what was kept, times all that came later. What weighs nothing stays so in a row of
+ * NaN. */
+static void sweep_head(const ending *e, int h)
+{
+    const heed_run *run = e->run;
+    const heed_problem *problem = &run->plan->problem;
+    const heed_capture *capture = &run->extra->capture;
+    const heed_decode_group *group = e->group;
+    const int row0 = h * group->queries, head = group->query[h].head, top = problem->top;
+    const int64_t at = (group->batch * problem->heads + head) * problem->queries + group->query0;
+    const int64_t blocks = e->sizes->blocks;
+    heed_capture_target to = {.top = top, .sink_context = capture->sink_context};
+    if (capture->key_sums)
+        to.key_sums = capture->key_sums + (group->batch * problem->heads + head) * problem->keys;
+    if (capture->top_weight) {
+        to.top_weight = capture->top_weight + at * top;
+        to.top_key = capture->top_key + at * top;
+    }
+    if (capture->entropy && !e->exponential)
+        to.entropy = capture->entropy + at;
+    if (capture->sink && (!capture->sink_heads || capture->sink_heads[head]))
+        to.sink = capture->sink;
+    for (int64_t key0 = 0; key0 < group->keys; key0 += HEED_KEYS) {
+        const int64_t b = key0 / HEED_KEYS, piece = key0 / HEED_PIECE;
+        if (!group->begun[piece] || !heed_decode_seen(e->sizes, group, b))
+            continue;
+        const int cols = group->keys - key0 < HEED_KEYS ? (int)(group->keys - key0) : HEED_KEYS;
+        for (int r = row0; r < row0 + group->queries; r++) {
+            float factor = group->later[r * blocks + b] * e->work->end[r].scale;
+            factor *= e->exponential ? factor_of(e, piece, r) : 1.0f;
+            float *weight = group->kept + (r * blocks + b) * HEED_KEYS;
+            for (int j = 0; j < HEED_KEYS; j++)
+                weight[j] = weight[j] == 0.0f ? 0.0f : weight[j] * factor;
+        }
+        heed_capture_rows(&to, group->batch, head, group->query0, key0, group->queries, cols,
+                          group->kept + (row0 * blocks + b) * HEED_KEYS, blocks * HEED_KEYS);
+    }
+}
+
+void heed_decode_finish(const heed_run *run, const heed_pipeline *pipeline, const heed_decode_sizes *sizes,
+                        const heed_decode_group *group, heed_decode_work *work)
+{
+    const heed_form *normalise = pipeline->form[pipeline->normalise].form;
+    ending e = {.run = run, .pipeline = pipeline, .sizes = sizes, .group = group, .work = work};
+    e.exponential = normalise->flags & HEED_KEEPS_MOMENT;
+    e.sums = (heed_row_sums){.max = work->all[HEED_SUM_MAX],
+                             .sum = work->all[HEED_SUM_SUM],
+                             .count = work->all[HEED_SUM_COUNT],
+                             .moment = work->all[HEED_SUM_MOMENT]};
+    for (int r = 0; r < group->rows; r++)
+        merge_row(&e, r);
+    for (int h = 0; h < group->heads; h++) {
+        finish_head(&e, h);
+        if (group->kept)
+            sweep_head(&e, h);
+    }
+}

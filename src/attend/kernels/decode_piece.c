@@ -1,0 +1,413 @@
+/* One piece of a cache: tile by tile, scores, forms, online normaliser, weighted values.
+ *
+ * A tile is one key block of HEED_KEYS keys or the part of it that somebody sees. Rows of all query heads of
+ * the kv head go through it together; hooks that look at the head get the rows of one head at a time.
+ */
+#include "attend/kernels/convert.h"
+#include "attend/kernels/decode.h"
+#include "attend/kernels/decode_load.h"
+#include <string.h>
+
+#define FETCH_BYTES 4096 /* how far ahead of use rows are fetched */
+
+/* What the functions below work on. */
+typedef struct passing {
+    const heed_run *run;
+    const heed_pipeline *pipeline;
+    const heed_decode_sizes *sizes;
+    heed_decode_group *group;
+    heed_decode_work *work;
+    heed_row_sums sums;
+    float *out; /* [rows][value_stride] */
+} passing;
+
+/* The part of a key block that is visited. */
+typedef struct part {
+    int64_t key0;          /* of the block */
+    int first, count;      /* columns: whole runs of HEED_SUB; nothing is seen if there are none */
+    int real;              /* keys of them that exist */
+    const uint8_t *partly; /* [heads, or 1 if alike] 1 where not all pairs are open */
+    bool contiguous;       /* their positions */
+} part;
+
+static int64_t block_of(const part *at)
+{
+    return at->key0 / HEED_KEYS;
+}
+
+static int smaller(int64_t a, int b)
+{
+    return a < b ? (int)a : b;
+}
+
+/* Addresses of rows first.. of k or v. */
+static void point_at(const passing *p, const heed_tensor *tensor, int64_t first, int count, const char **row)
+{
+    const heed_decode_group *group = p->group;
+    const char *head = (const char *)tensor->data + group->group * tensor->stride[1];
+    if (!(p->run->plan->problem.with & HEED_WITH_PAGES)) {
+        head += group->batch * tensor->stride[0] + first * tensor->stride[2];
+        for (int j = 0; j < count; j++)
+            row[j] = head + j * tensor->stride[2];
+        return;
+    }
+    const heed_tensor *table = &p->run->extra->page_table;
+    const int64_t page = p->run->plan->problem.page;
+    const int shift = __builtin_ctzll((unsigned long long)page);
+    const char *entry = (const char *)table->data + group->batch * table->stride[0];
+    for (int j = 0; j < count;) {
+        const int64_t key = first + j, within = key & (page - 1);
+        const int32_t number = *(const int32_t *)(entry + (key >> shift) * table->stride[1]);
+        const char *at = head + number * tensor->stride[0] + within * tensor->stride[2];
+        const int here = smaller(page - within, count - j);
+        for (int i = 0; i < here; i++)
+            row[j + i] = at + i * tensor->stride[2];
+        j += here;
+    }
+}
+
+static void repeat_last(const char **row, int real, int count)
+{
+    for (int j = real; j < count; j++)
+        row[j] = row[real - 1];
+}
+
+/* Addresses of a tile's keys, its values, and the first keys of the next tile. */
+static void list_rows(const passing *p, const part *at, const part *next, const char **row)
+{
+    const heed_tensor *tensor[] = {&p->run->k, &p->run->v};
+    for (int i = 0; i < 2; i++, row += at->count) {
+        point_at(p, tensor[i], at->key0 + at->first, at->real, row);
+        repeat_last(row, at->real, at->count);
+    }
+    const int ahead = smaller(next->real, HEED_AHEAD);
+    point_at(p, &p->run->k, next->key0 + next->first, ahead, row);
+    repeat_last(row, ahead, HEED_AHEAD); /* after the last tile nothing new */
+}
+
+/* Whether vectors of a row can be read where they lie. */
+static bool readable(const heed_tensor *tensor)
+{
+    if (heed_is_blocks(tensor->type))
+        return true;
+    if (tensor->stride[3] != heed_step_bytes(tensor->type) && tensor->shape[3] > 1)
+        return false;
+    bool aligned = (uintptr_t)tensor->data % (uintptr_t)heed_step_bytes(tensor->type) == 0;
+    for (int d = 0; d < 3; d++)
+        aligned = aligned && tensor->stride[d] % heed_step_bytes(tensor->type) == 0;
+    return aligned;
+}
+
+/* Scales of all blocks of the rows, [blocks][HEED_KEYS]; false if one is not finite. */
+static bool load_scales(const heed_decode_rows *rows, int64_t blocks, float *scale)
+{
+    const int64_t bytes = heed_step_bytes(rows->type);
+    uint16_t half[HEED_KEYS];
+    float odd = 0.0f;
+    for (int64_t b = 0; b < blocks; b++) {
+        float *to = scale + b * HEED_KEYS;
+        for (int j = 0; j < rows->count; j++)
+            memcpy(&half[j], rows->row[j] + b * bytes, sizeof half[j]);
+        heed_load_f16(half, to, rows->count);
+#pragma omp simd reduction(+ : odd)
+        for (int j = 0; j < rows->count; j++)
+            odd += to[j] * 0.0f;
+    }
+    return odd == 0.0f;
+}
+
+/* Describes the rows of k or v in a tile; `unpacked` takes them as floats where they cannot be read in place.
+ */
+static heed_decode_rows rows_of(const passing *p, const part *at, bool keys, const char **row)
+{
+    const heed_tensor *tensor = keys ? &p->run->k : &p->run->v;
+    float *unpacked = keys ? p->work->key : p->work->value;
+    float *scale = keys ? p->work->key_scale : p->work->value_scale;
+    const int64_t stride = keys ? p->sizes->stride : p->sizes->value_stride;
+    heed_decode_rows rows = {
+        .type = tensor->type, .count = at->count, .dim = (int)tensor->shape[3], .row = row, .scale = scale};
+    const int64_t bytes = heed_type_bytes(tensor->type, rows.dim);
+    rows.ahead = smaller(FETCH_BYTES / bytes + 1, HEED_AHEAD);
+    rows.lines = (int)((bytes + 63) / 64);
+    const int64_t blocks = keys ? p->sizes->key_scales : p->sizes->value_scales;
+    bool in_place = readable(tensor);
+    if (blocks > 0)
+        in_place = load_scales(&rows, blocks, scale);
+    if (!in_place) {
+        const bool paged = p->run->plan->problem.with & HEED_WITH_PAGES;
+        heed_load_rows(p->run, tensor, paged, p->group->batch, p->group->group, at->key0 + at->first,
+                       at->real, unpacked, stride);
+        for (int j = 0; j < at->real; j++)
+            row[j] = (const char *)(unpacked + j * stride);
+        repeat_last(row, at->real, at->count);
+        rows.type = HEED_F32;
+    }
+    return rows;
+}
+
+/* The columns of block b that somebody sees. */
+static part look(const passing *p, int64_t b, uint8_t *partly)
+{
+    const heed_decode_group *group = p->group;
+    part at = {.key0 = b * HEED_KEYS, .partly = partly};
+    const int keys = smaller(group->keys - at.key0, HEED_KEYS), cols = (int)heed_round_up(keys, HEED_SUB);
+    int low = cols / HEED_SUB, high = 0;
+    for (int h = 0; h < (p->group->alike ? 1 : group->heads); h++) {
+        const uint8_t state = group->state[h * p->sizes->blocks + b];
+        partly[h] = state != HEED_OPEN;
+        if (state == HEED_OPEN) {
+            low = 0;
+            high = cols / HEED_SUB;
+        }
+        if (state != HEED_PARTLY)
+            continue;
+        const heed_query_range range = heed_decode_range(p->run, &group->query[h]);
+        const uint8_t *sub = heed_sub_states(p->run, p->pipeline, &range, at.key0, cols, &p->work->sight);
+        for (int s = 0; s < cols / HEED_SUB; s++)
+            if (sub[s] != HEED_CLOSED) {
+                low = s < low ? s : low;
+                high = s + 1 > high ? s + 1 : high;
+            }
+    }
+    at.first = low * HEED_SUB;
+    at.count = high > low ? (high - low) * HEED_SUB : 0;
+    at.real = smaller(keys - at.first, at.count);
+    return at;
+}
+
+/* `rows` rows of head h from query i on. */
+static heed_tile tile_of(const passing *p, const part *at, int h, int i, int rows)
+{
+    const heed_decode_group *group = p->group;
+    const heed_query_block *query = &group->query[h];
+    const int64_t row0 = (int64_t)h * group->queries + i;
+    return (heed_tile){.rows = rows,
+                       .cols = at->count,
+                       .batch = group->batch,
+                       .head = query->head,
+                       .kv_head = group->group,
+                       .query0 = group->query0 + i,
+                       .key0 = at->key0 + at->first,
+                       .query_pos = query->pos + i,
+                       .key_pos = p->work->pos,
+                       .contiguous = query->contiguous && at->contiguous,
+                       .score = p->work->score + row0 * HEED_KEYS,
+                       .stride = HEED_KEYS,
+                       .query = group->prepared + row0 * p->sizes->stride,
+                       .query_stride = p->sizes->stride,
+                       .dim = p->pipeline->row_dim,
+                       .inputs = &p->run->inputs};
+}
+
+static void place_keys(const passing *p, part *at)
+{
+    const int32_t *pos = p->run->key_pos + p->group->batch * p->run->key_pos_stride + at->key0 + at->first;
+    memcpy(p->work->pos, pos, (size_t)at->real * sizeof *pos);
+    for (int j = at->real; j < at->count; j++)
+        p->work->pos[j] = pos[at->real - 1] + (j - at->real + 1);
+    at->contiguous = p->run->default_positions || heed_runs_by_one(p->work->pos, at->count);
+}
+
+static void close_pairs(const passing *p, const part *at)
+{
+    const heed_decode_group *group = p->group;
+    for (int h = 0; h < group->heads; h += p->group->alike ? group->heads : 1) {
+        if (!at->partly[h] && at->real == at->count)
+            continue;
+        for (int i = 0; i < group->queries; i += HEED_STRIP) {
+            heed_tile tile = tile_of(p, at, h, i, smaller(group->queries - i, HEED_STRIP));
+            const uint8_t *open =
+                at->partly[h] ? heed_mask_tile(p->run, p->pipeline, &tile, &p->work->sight) : NULL;
+            for (int other = h; other < (p->group->alike ? group->heads : h + 1); other++) {
+                heed_tile same = tile;
+                same.score = p->work->score + ((int64_t)other * group->queries + i) * HEED_KEYS;
+                heed_close(&same, open, HEED_KEYS, at->real);
+            }
+        }
+    }
+}
+
+/* Notes which pairs are open, if some are not: beyond a closed pair even a value that is no number must not
+ * be seen. */
+static bool note_closed(const passing *p, const part *at)
+{
+    int closed = 0;
+    for (int r = 0; r < p->group->rows; r++) {
+        const float *score = p->work->score + r * HEED_KEYS;
+#pragma omp simd reduction(| : closed)
+        for (int j = 0; j < at->count; j++)
+            closed |= score[j] == -INFINITY;
+    }
+    for (int r = 0; closed && r < p->group->rows; r++)
+        for (int j = 0; j < at->count; j++)
+            p->work->was_open[r * HEED_KEYS + j] = p->work->score[r * HEED_KEYS + j] != -INFINITY;
+    return closed;
+}
+
+/* Logits to weights, which are no exponentials yet under the maximum of the whole row. */
+static void weigh(const passing *p, const part *at)
+{
+    const heed_form_state *normalise = &p->pipeline->form[p->pipeline->normalise];
+    heed_row_sums sums = p->sums;
+    heed_tile tile = tile_of(p, at, 0, 0, p->group->rows);
+    heed_adjust(p->pipeline, p->pipeline->modify, p->pipeline->modifies, &tile, p->group->query, 0, NULL);
+    if (normalise->form->flags & HEED_COUNTS_OPEN)
+        for (int r = 0; r < tile.rows; r++) {
+            float count = 0.0f;
+            for (int j = 0; j < tile.cols; j++)
+                count += tile.score[r * HEED_KEYS + j] != -INFINITY;
+            sums.count[r] += count;
+        }
+    normalise->form->online(normalise, &tile, &sums);
+    const int64_t stride = p->sizes->value_stride;
+    for (int r = 0; r < tile.rows; r++) {
+        const float factor = sums.rescale[r];
+        if (factor != 1.0f)
+            for (int64_t e = 0; e < stride; e++)
+                p->out[r * stride + e] *= factor;
+    }
+}
+
+static bool all_finite(const float *x, int64_t n)
+{
+    float odd = 0.0f;
+#pragma omp simd reduction(+ : odd)
+    for (int64_t i = 0; i < n; i++)
+        odd += x[i] * 0.0f;
+    return odd == 0.0f;
+}
+
+/* Value by value, only where the pair is open. */
+static void add_where_open(const passing *p, const part *at)
+{
+    const int64_t stride = p->sizes->value_stride;
+    const bool paged = p->run->plan->problem.with & HEED_WITH_PAGES;
+    heed_load_rows(p->run, &p->run->v, paged, p->group->batch, p->group->group, at->key0 + at->first,
+                   at->real, p->work->value, stride);
+    for (int r = 0; r < p->group->rows; r++)
+        for (int j = 0; j < at->real; j++) {
+            if (!p->work->was_open[r * HEED_KEYS + j])
+                continue;
+            const float weight = p->work->score[r * HEED_KEYS + j];
+            for (int64_t e = 0; e < p->run->plan->problem.value_dim; e++)
+                p->out[r * stride + e] += weight * p->work->value[j * stride + e];
+        }
+}
+
+/* Closed pairs weigh 0, so values that are numbers need no care; the others show in what comes out. */
+static void add_values(const passing *p, const part *at, bool closed, const char **row)
+{
+    const int64_t stride = p->sizes->value_stride, floats = p->group->rows * stride;
+    const heed_decode_rows values = rows_of(p, at, false, row);
+    if (closed)
+        memcpy(p->work->before, p->out, (size_t)floats * sizeof(float));
+    heed_decode_values(&values, p->group->rows, p->work->score, p->work->weight, p->out, stride);
+    if (!closed || all_finite(p->out, floats))
+        return;
+    memcpy(p->out, p->work->before, (size_t)floats * sizeof(float));
+    add_where_open(p, at);
+}
+
+static void keep_weights(const passing *p, const part *at)
+{
+    const heed_decode_group *group = p->group;
+    const int64_t blocks = p->sizes->blocks, b = block_of(at);
+    for (int r = 0; r < group->rows; r++) {
+        float *to = group->kept + (r * blocks + b) * HEED_KEYS;
+        memset(to, 0, HEED_KEYS * sizeof(float));
+        memcpy(to + at->first, p->work->score + r * HEED_KEYS, (size_t)at->count * sizeof(float));
+        group->later[r * blocks + b] = p->sums.rescale[r];
+    }
+}
+
+/* row: addresses of this tile's keys and values, and of keys of the tile after it. */
+static void meet(const passing *p, part *at, const char **row)
+{
+    heed_decode_group *group = p->group;
+    heed_decode_work *work = p->work;
+    place_keys(p, at);
+    const heed_decode_rows keys = rows_of(p, at, true, row);
+#if HEED_WIDTH == 16
+    if (group->is_whole && heed_is_blocks(keys.type))
+        heed_whole_scores(&keys, group->rows, group->whole, work->score);
+    else
+#endif
+        heed_decode_scores(&keys, group->rows, group->prepared, p->sizes->stride, work->score);
+    if (p->pipeline->adjusts > 0)
+        for (int h = 0; h < group->heads; h++) {
+            heed_tile tile = tile_of(p, at, h, 0, group->queries);
+            heed_adjust(p->pipeline, p->pipeline->adjust, p->pipeline->adjusts, &tile, &group->query[h], 0,
+                        NULL);
+        }
+    close_pairs(p, at);
+    const bool closed = note_closed(p, at);
+    weigh(p, at);
+    if (group->kept)
+        keep_weights(p, at);
+    add_values(p, at, closed, row + at->count);
+}
+
+/* The first block from b on of which something is seen. Blocks of which nothing is seen after all are closed.
+ */
+static part next_part(const passing *p, int64_t b, int64_t end, uint8_t *partly)
+{
+    for (; b < end; b++) {
+        if (!heed_decode_seen(p->sizes, p->group, b))
+            continue;
+        const part at = look(p, b, partly);
+        if (at.count > 0)
+            return at;
+        for (int h = 0; h < (p->group->alike ? 1 : p->group->heads); h++)
+            p->group->state[h * p->sizes->blocks + b] = HEED_CLOSED;
+    }
+    return (part){0};
+}
+
+/* From rescalings of each block to the products of those that came after it. */
+static void gather_later(const passing *p, int64_t first, int64_t end)
+{
+    for (int r = 0; r < p->group->rows; r++) {
+        float factor = 1.0f;
+        for (int64_t b = end - 1; b >= first; b--) {
+            if (!heed_decode_seen(p->sizes, p->group, b))
+                continue;
+            float *later = p->group->later + r * p->sizes->blocks + b;
+            const float here = *later;
+            *later = factor;
+            factor *= here;
+        }
+    }
+}
+
+void heed_decode_piece(const heed_run *run, const heed_pipeline *pipeline, const heed_decode_sizes *sizes,
+                       heed_decode_group *group, int64_t piece, heed_decode_work *work)
+{
+    passing p = {.run = run, .pipeline = pipeline, .sizes = sizes, .group = group, .work = work};
+    p.sums = (heed_row_sums){.max = heed_decode_sums(sizes, group, piece, HEED_SUM_MAX),
+                             .sum = heed_decode_sums(sizes, group, piece, HEED_SUM_SUM),
+                             .count = heed_decode_sums(sizes, group, piece, HEED_SUM_COUNT),
+                             .rescale = work->rescale};
+    float *moment = heed_decode_sums(sizes, group, piece, HEED_SUM_MOMENT);
+    p.sums.moment = run->extra->capture.entropy ? moment : NULL;
+    p.out = heed_decode_out(sizes, group, piece);
+    const int64_t first = piece * (HEED_PIECE / HEED_KEYS);
+    const int64_t all = (group->keys + HEED_KEYS - 1) / HEED_KEYS;
+    const int64_t end = first + HEED_PIECE / HEED_KEYS < all ? first + HEED_PIECE / HEED_KEYS : all;
+    part at = next_part(&p, first, end, work->partly[0]);
+    group->begun[piece] = at.count > 0;
+    if (at.count == 0)
+        return;
+    for (int r = 0; r < group->rows; r++) {
+        p.sums.max[r] = -INFINITY;
+        p.sums.sum[r] = p.sums.count[r] = moment[r] = 0.0f;
+    }
+    memset(p.out, 0, (size_t)(group->rows * sizes->value_stride) * sizeof(float));
+    for (int turn = 1; at.count > 0; turn++) {
+        const part next = next_part(&p, block_of(&at) + 1, end, work->partly[turn % 2]);
+        list_rows(&p, &at, &next, work->row);
+        meet(&p, &at, work->row);
+        at = next;
+    }
+    if (group->kept)
+        gather_later(&p, first, end);
+}

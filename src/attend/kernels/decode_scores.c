@@ -1,0 +1,140 @@
+/* Products of few queries with keys that are read where they lie.
+ *
+ *     score[r][j] = sum_d query[r][d] key[j][d]
+ *
+ * The entries of a row lie along a vector, so each pair keeps a vector of partial sums; as many pairs go
+ * together as the registers hold, and HEED_WIDTH such vectors are added up crosswise into one vector of
+ * scores.
+ */
+#include "attend/kernels/decode.h"
+#include "attend/kernels/decode_load.h"
+
+#define SUMS (HEED_WIDTH > 8 ? HEED_WIDTH : 8) /* pairs that go together */
+#define RUN 16                                 /* keys for which the queries are gone through */
+
+/* x[i] and x[i + half] become one vector: sums of lanes l and l ^ half, of x[i] where l & half is 0. */
+HEED_INLINE heed_vec fold(heed_vec a, heed_vec b, const int half)
+{
+    heed_ivec own, other;
+    for (int lane = 0; lane < HEED_WIDTH; lane++) {
+        const int upper = lane & half;
+        own[lane] = upper ? HEED_WIDTH + lane : lane;
+        other[lane] = upper ? HEED_WIDTH + lane - half : lane + half;
+    }
+    return heed_vec_shuffle(a, b, own) + heed_vec_shuffle(a, b, other);
+}
+
+/* Lane i of the result is the sum of the lanes of x[i]. */
+HEED_INLINE heed_vec add_across(heed_vec *x)
+{
+#if HEED_WIDTH == 16
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; i++)
+        x[i] = fold(x[i], x[i + 8], 8);
+#endif
+#if HEED_WIDTH >= 8
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++)
+        x[i] = fold(x[i], x[i + 4], 4);
+#endif
+    x[0] = fold(x[0], x[2], 2);
+    x[1] = fold(x[1], x[3], 2);
+    return fold(x[0], x[1], 1);
+}
+
+/* sum[r pairs + j] += the products of one vector of each of `rows` queries and `pairs` keys. */
+HEED_INLINE void multiply(const heed_type type, const int rows, const int pairs, const heed_decode_rows *keys,
+                          int first, int64_t at, int i, int part, const float *query, int64_t stride,
+                          heed_vec *sum)
+{
+    heed_vec left[4];
+    for (int r = 0; r < rows; r++)
+        left[r] = heed_vec_load(query + r * stride);
+#pragma GCC unroll 16
+    for (int j = 0; j < pairs; j++) {
+        const char *row = keys->row[first + j] + at;
+        heed_vec right;
+        if (heed_is_blocks(type))
+            right = heed_load_block_vec(type, row, i) *
+                    keys->scale[at / heed_step_bytes(type) * HEED_KEYS + first + j];
+        else
+            right = part ? heed_load_part(type, row, part) : heed_load_vec(type, row);
+#pragma GCC unroll 4
+        for (int r = 0; r < rows; r++)
+            sum[r * pairs + j] += left[r] * right;
+    }
+}
+
+HEED_INLINE void score_pairs(const heed_type type, const int rows, const int pairs,
+                             const heed_decode_rows *keys, int first, const float *query, int64_t stride,
+                             float *score)
+{
+    heed_vec sum[SUMS];
+#pragma GCC unroll 16
+    for (int i = 0; i < SUMS; i++)
+        sum[i] = (heed_vec){0};
+    if (heed_is_blocks(type)) {
+        for (int d = 0; d < keys->dim; d += HEED_BLOCK)
+            for (int i = 0; i < HEED_BLOCK_VECTORS; i++)
+                multiply(type, rows, pairs, keys, first, d / HEED_BLOCK * heed_step_bytes(type), i, 0,
+                         query + d + i * HEED_WIDTH, stride, sum);
+    } else {
+        int d = 0;
+        for (; d + HEED_WIDTH <= keys->dim; d += HEED_WIDTH)
+            multiply(type, rows, pairs, keys, first, d * heed_step_bytes(type), 0, 0, query + d, stride, sum);
+        if (d < keys->dim)
+            multiply(type, rows, pairs, keys, first, d * heed_step_bytes(type), 0, keys->dim - d, query + d,
+                     stride, sum);
+    }
+    float out[SUMS];
+#pragma GCC unroll 2
+    for (int i = 0; i < SUMS; i += HEED_WIDTH)
+        heed_vec_store(out + i, add_across(sum + i));
+    for (int r = 0; r < rows; r++)
+        memcpy(score + r * HEED_KEYS + first, out + r * pairs, pairs * sizeof(float));
+}
+
+#define SCORE_RUN(type, rows, pairs)                                                                         \
+    static __attribute__((noinline)) void score_##type##_##rows(                                             \
+        const heed_decode_rows *keys, int first, const float *query, int64_t stride, float *score)           \
+    {                                                                                                        \
+        for (int j = first; j < first + RUN; j += pairs)                                                     \
+            score_pairs(HEED_##type, rows, pairs, keys, j, query, stride, score);                            \
+    }
+
+#define SCORE_RUNS(type)                                                                                     \
+    SCORE_RUN(type, 1, SUMS)                                                                                 \
+    SCORE_RUN(type, 2, SUMS / 2)                                                                             \
+    SCORE_RUN(type, 3, SUMS / 4)                                                                             \
+    SCORE_RUN(type, 4, SUMS / 4)
+
+SCORE_RUNS(F32)
+SCORE_RUNS(F16)
+SCORE_RUNS(BF16)
+SCORE_RUNS(Q8)
+SCORE_RUNS(Q4)
+
+typedef void score_run(const heed_decode_rows *keys, int first, const float *query, int64_t stride,
+                       float *score);
+
+static score_run *const score_runs[HEED_TYPES][4] = {
+    [HEED_F32] = {score_F32_1, score_F32_2, score_F32_3, score_F32_4},
+    [HEED_F16] = {score_F16_1, score_F16_2, score_F16_3, score_F16_4},
+    [HEED_BF16] = {score_BF16_1, score_BF16_2, score_BF16_3, score_BF16_4},
+    [HEED_Q8] = {score_Q8_1, score_Q8_2, score_Q8_3, score_Q8_4},
+    [HEED_Q4] = {score_Q4_1, score_Q4_2, score_Q4_3, score_Q4_4},
+};
+
+void heed_decode_scores(const heed_decode_rows *keys, int rows, const float *query, int64_t stride,
+                        float *score)
+{
+    score_run *const *run = score_runs[keys->type];
+    for (int j = 0; j < keys->count; j += RUN) {
+        for (int i = j + keys->ahead; i < j + keys->ahead + RUN; i++)
+            heed_fetch_row(keys->row[i], keys->lines);
+        for (int r = 0; r < rows; r += 4) {
+            const int here = rows - r < 4 ? rows - r : 4;
+            run[here - 1](keys, j, query + r * stride, stride, score + r * HEED_KEYS);
+        }
+    }
+}

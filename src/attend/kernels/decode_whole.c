@@ -1,0 +1,194 @@
+/* Products with quantised keys in whole numbers, four entries an instruction where the processor has it
+ * (AVX-512 VNNI).
+ *
+ * Block by block of 32 entries, with k = scale n the stored keys and q = step m the query made a whole
+ * number:
+ *
+ *     q.k = step scale sum_d m_d n_d
+ *
+ * m has three signed bytes, so it is as exact as the block's largest entry / 2^20 (q8) or / 2^23 (q4); sums
+ * are taken modulo 2^32 and cannot leave 32 bits in the end. The instruction wants one side unsigned: the
+ * keys' bytes are u = n + 128 (q8) or the nibbles themselves, u = n + 8 (q4), and what this adds to the sum
+ * is known beforehand.
+ */
+#include "attend/kernels/decode.h"
+#include "attend/kernels/decode_load.h"
+#include "base/cpu.h"
+
+#if HEED_WIDTH == 16
+
+#define VNNI __attribute__((target("avx512vnni")))
+#define KEYS 16 /* keys side by side in a vector */
+
+bool heed_whole_products(heed_type type)
+{
+    return heed_is_blocks(type) && heed_cpu_has_avx512_vnni();
+}
+
+/* Largest |m|: 32 entries times 128 or 8 must stay below 2^31, and m must have three signed bytes. */
+static float most_whole(heed_type type)
+{
+    return type == HEED_Q8 ? 524287.0f : 8355711.0f;
+}
+
+bool heed_whole_queries(heed_type type, const float *query, int64_t blocks, heed_whole_query *to)
+{
+    for (int64_t b = 0; b < blocks; b++) {
+        const float *q = query + b * HEED_BLOCK;
+        float most = 0.0f, odd = 0.0f;
+        for (int d = 0; d < HEED_BLOCK; d++) {
+            most = fabsf(q[d]) > most ? fabsf(q[d]) : most;
+            odd += q[d] * 0.0f;
+        }
+        if (odd != 0.0f || most > 1e30f ||
+            (most != 0.0f && most < 1e-30f)) /* not finite, or beyond a safe step */
+            return false;
+        const float inverse = most == 0.0f ? 0.0f : most_whole(type) / most;
+        int8_t byte[HEED_PLANES][HEED_BLOCK];
+        int32_t sum = 0;
+        for (int d = 0; d < HEED_BLOCK; d++) {
+            const float scaled = q[d] * inverse;
+            const int32_t m = (int32_t)(scaled < 0.0f ? scaled - 0.5f : scaled + 0.5f);
+            const uint32_t digits = ((uint32_t)m + 0x808080u) ^ 0x808080u; /* bytes of m, each -128..127 */
+            sum += m;
+            for (int p = 0; p < HEED_PLANES; p++)
+                byte[p][d] = (int8_t)(digits >> (8 * p));
+        }
+        memcpy(to[b].plane, byte, sizeof byte);
+        to[b].offset = -sum * (type == HEED_Q8 ? 128 : 8);
+        to[b].step = most / most_whole(type);
+    }
+    return true;
+}
+
+/* word[i] lane j: entries 4i..4i+3 of the 128-bit pieces x[0..3], whose lanes are keys 4 apart. */
+HEED_INLINE void words_of(const __m512i x[4], __m512i word[4])
+{
+    const __m512i low01 = _mm512_unpacklo_epi32(x[0], x[1]), high01 = _mm512_unpackhi_epi32(x[0], x[1]);
+    const __m512i low23 = _mm512_unpacklo_epi32(x[2], x[3]), high23 = _mm512_unpackhi_epi32(x[2], x[3]);
+    word[0] = _mm512_unpacklo_epi64(low01, low23);
+    word[1] = _mm512_unpackhi_epi64(low01, low23);
+    word[2] = _mm512_unpacklo_epi64(high01, high23);
+    word[3] = _mm512_unpackhi_epi64(high01, high23);
+}
+
+/* word[i]: entries 4i..4i+3 of a block, as unsigned bytes, of 16 keys. */
+HEED_INLINE void load_q8_words(const char *const *row, int64_t at, __m512i word[8])
+{
+    __m512i x[8], half[8];
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; i++) {
+        const int key = i < 4 ? i : i + 4; /* beside it the key 4 further on, each with both its halves */
+        const __m256i a = _mm256_loadu_si256((const __m256i *)(row[key] + at));
+        const __m256i b = _mm256_loadu_si256((const __m256i *)(row[key + 4] + at));
+        x[i] = _mm512_inserti64x4(_mm512_castsi256_si512(a), b, 1);
+    }
+    words_of(x, half);
+    words_of(x + 4, half + 4);
+    const __m512i sign = _mm512_set1_epi8((char)0x80);
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        word[i] = _mm512_xor_si512(_mm512_shuffle_i32x4(half[i], half[i + 4], 0x88), sign);
+        word[i + 4] = _mm512_xor_si512(_mm512_shuffle_i32x4(half[i], half[i + 4], 0xdd), sign);
+    }
+}
+
+HEED_INLINE void load_q4_words(const char *const *row, int64_t at, __m512i word[8])
+{
+    __m512i x[4], pairs[4];
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        x[i] = _mm512_castsi128_si512(_mm_loadu_si128((const __m128i *)(row[i] + at)));
+        x[i] = _mm512_inserti32x4(x[i], _mm_loadu_si128((const __m128i *)(row[i + 4] + at)), 1);
+        x[i] = _mm512_inserti32x4(x[i], _mm_loadu_si128((const __m128i *)(row[i + 8] + at)), 2);
+        x[i] = _mm512_inserti32x4(x[i], _mm_loadu_si128((const __m128i *)(row[i + 12] + at)), 3);
+    }
+    words_of(x, pairs);
+    const __m512i low = _mm512_set1_epi8(15);
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        word[i] = _mm512_and_si512(pairs[i], low);
+        word[i + 4] = _mm512_and_si512(_mm512_srli_epi16(pairs[i], 4), low);
+    }
+}
+
+/* One block of `rows` queries against 16 keys; query: `apart` blocks from one query to the next. */
+HEED_INLINE VNNI void meet_block(const int rows, const __m512i word[8], __m512 scale,
+                                 const heed_whole_query *query, int apart, bool first, float *score)
+{
+    __m512i sum[4];
+#pragma GCC unroll 4
+    for (int r = 0; r < rows; r++)
+        sum[r] = _mm512_setzero_si512();
+#pragma GCC unroll 3
+    for (int p = HEED_PLANES - 1; p >= 0; p--) {
+#pragma GCC unroll 4
+        for (int r = 0; r < rows; r++)
+            sum[r] = p == HEED_PLANES - 1 ? sum[r] : _mm512_slli_epi32(sum[r], 8);
+#pragma GCC unroll 8
+        for (int i = 0; i < 8; i++)
+#pragma GCC unroll 4
+            for (int r = 0; r < rows; r++)
+                sum[r] =
+                    _mm512_dpbusd_epi32(sum[r], word[i], _mm512_set1_epi32(query[r * apart].plane[p][i]));
+    }
+#pragma GCC unroll 4
+    for (int r = 0; r < rows; r++) {
+        const __m512i exact = _mm512_add_epi32(sum[r], _mm512_set1_epi32(query[r * apart].offset));
+        const __m512 here = _mm512_mul_ps(_mm512_cvtepi32_ps(exact), _mm512_set1_ps(query[r * apart].step));
+        float *to = score + r * HEED_KEYS;
+        const __m512 before = first ? _mm512_setzero_ps() : _mm512_loadu_ps(to);
+        _mm512_storeu_ps(to, _mm512_fmadd_ps(here, scale, before));
+    }
+}
+
+HEED_INLINE VNNI void score_keys(const heed_type type, const heed_decode_rows *keys, int first, int rows,
+                                 const heed_whole_query *query, float *score)
+{
+    const int blocks = (keys->dim + HEED_BLOCK - 1) / HEED_BLOCK;
+    const char *const *row = keys->row + first;
+    for (int b = 0; b < blocks; b++, query++) {
+        __m512i word[8];
+        const int64_t at = b * heed_step_bytes(type) + 2;
+        if (type == HEED_Q8)
+            load_q8_words(row, at, word);
+        else
+            load_q4_words(row, at, word);
+        const __m512 scale = _mm512_loadu_ps(keys->scale + b * HEED_KEYS + first);
+        int r = 0;
+        for (; r + 4 <= rows; r += 4)
+            meet_block(4, word, scale, query + r * blocks, blocks, b == 0, score + r * HEED_KEYS + first);
+        if (rows - r == 3)
+            meet_block(3, word, scale, query + r * blocks, blocks, b == 0, score + r * HEED_KEYS + first);
+        else if (rows - r == 2)
+            meet_block(2, word, scale, query + r * blocks, blocks, b == 0, score + r * HEED_KEYS + first);
+        else if (rows - r == 1)
+            meet_block(1, word, scale, query + r * blocks, blocks, b == 0, score + r * HEED_KEYS + first);
+    }
+}
+
+static VNNI void score_tile_q8(const heed_decode_rows *keys, int first, int rows,
+                               const heed_whole_query *query, float *score)
+{
+    score_keys(HEED_Q8, keys, first, rows, query, score);
+}
+
+static VNNI void score_tile_q4(const heed_decode_rows *keys, int first, int rows,
+                               const heed_whole_query *query, float *score)
+{
+    score_keys(HEED_Q4, keys, first, rows, query, score);
+}
+
+void heed_whole_scores(const heed_decode_rows *keys, int rows, const heed_whole_query *query, float *score)
+{
+    for (int j = 0; j < keys->count; j += KEYS) {
+        for (int i = j + keys->ahead; i < j + keys->ahead + KEYS; i++)
+            heed_fetch_row(keys->row[i], keys->lines);
+        if (keys->type == HEED_Q8)
+            score_tile_q8(keys, j, rows, query, score);
+        else
+            score_tile_q4(keys, j, rows, query, score);
+    }
+}
+
+#endif
