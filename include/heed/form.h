@@ -158,6 +158,7 @@ typedef struct heed_tile {
     int dim;                         /**< prepared dim */
     const float *aux;                /**< [rows][aux_floats] made by this form's query_aux */
     const heed_inputs *inputs;
+    const float *base;               /**< for `weights`: [rows] to take off the logits first, norm being `rest` then; or NULL */
     /* backward only */
     float *dscore;                   /**< [rows][stride] gradient of what the hook put out, to turn into that of its input */
     float *dquery;                   /**< [rows][query_stride] to add to */
@@ -197,6 +198,7 @@ typedef struct heed_row_sums {
 typedef struct heed_row_end {
     float scale; /**< weight = scale * what `online` left in the tile, last rescaled */
     float norm;  /**< one number from which `weights` makes final weights out of logits; saved for backward */
+    float rest;  /**< with HEED_KEEPS_MOMENT: norm less the largest logit, so that large logits lose no digits */
 } heed_row_end;
 
 /** One whole row of scores, for select and for normalisers that need the row. */
@@ -311,8 +313,7 @@ typedef struct heed_form {
     /** dscore: gradient of weights in, of logits out; score holds the weights; delta[i] = sum of weight * its gradient. */
     void (*weights_backward)(const heed_form_state *form, heed_tile *tile, const float *norm, const float *delta);
     /** Once a row and head: what the row gives to parameters that sit outside the keys (a sink). */
-    void (*norm_backward)(const heed_form_state *form, int head, int rows, const float *norm, const float *lse,
-                          const float *delta);
+    void (*norm_backward)(const heed_form_state *form, int head, int rows, const float *norm, const float *delta);
     void (*whole_row)(const heed_form_state *form, heed_row *row);
     void (*whole_row_backward)(const heed_form_state *form, heed_row *row);
 

@@ -37,7 +37,7 @@ static frame take_frame(heed_arena *arena, const heed_plan *plan, const heed_pip
     w->dout = heed_arena_take(arena, padded * (size_t)w->value_stride, sizeof(float));
     if (!through_rows(pipeline)) {
         w->norm = heed_arena_take(arena, rows, sizeof(float));
-        w->lse = heed_arena_take(arena, rows, sizeof(float));
+        w->base = heed_arena_take(arena, rows, sizeof(float));
         w->delta = heed_arena_take(arena, rows, sizeof(float));
         w->query = heed_arena_take(arena, padded * (size_t)w->row_stride, sizeof(float));
         w->aux = heed_arena_take(arena, padded * (size_t)pipeline->aux_floats, sizeof(float));
@@ -197,8 +197,8 @@ static void prepare_rows(const heed_run *run, const heed_pipeline *pipeline, fra
             heed_prepare_queries(run, pipeline, &query, &mine.rows);
             for (int i = 0; i < rows; i++) {
                 const int64_t at = (b * p->heads + h) * p->queries + query0 + i;
-                w->norm[at] = row_state[2 * at];
-                w->lse[at] = row_state[2 * at + 1];
+                w->base[at] = row_state[2 * at];
+                w->norm[at] = row_state[2 * at + 1];
                 double delta = 0.0;
                 const float *dout = heed_dout(w, b, h, query0 + i);
                 for (int64_t e = 0; e < p->value_dim; e++)
@@ -302,8 +302,12 @@ static void queries_backward(const heed_backward_work *w, prepare_work *mine, in
         }
         const heed_form_state *normalise = &own->form[own->normalise];
         const int64_t at = (b * p->heads + h) * p->queries + query0;
-        if (w->norm && normalise->form->norm_backward)
-            normalise->form->norm_backward(normalise, h, count, w->norm + at, w->lse + at, w->delta + at);
+        if (w->norm && normalise->form->norm_backward) {
+            float norm[HEED_BACK_BLOCK];
+            for (int i = 0; i < count; i++)
+                norm[i] = w->base[at + i] + w->norm[at + i];
+            normalise->form->norm_backward(normalise, h, count, norm, w->delta + at);
+        }
         if (run->gradients->dq.data)
             add_rows(&run->gradients->dq, b, h, query0, count, p->dim, din, w->row_stride);
     }

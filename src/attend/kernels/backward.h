@@ -33,8 +33,8 @@ typedef struct heed_backward_work {
     /* made before the main pass */
     float *dout;  /* [batch][H][padded_queries][value_stride] gradient of the output before the read stage;
                      padding 0 */
-    float *norm;  /* [batch][H][N] of the row state; only where the main pass is flash */
-    float *lse;   /* [batch][H][N] likewise */
+    float *base;  /* [batch][H][N] of the row state: largest logit; only where the main pass is flash */
+    float *norm;  /* [batch][H][N] of the row state: what the norm is beyond it; likewise */
     float *delta; /* [batch][H][N] sum of weight times its gradient; likewise */
     float *query; /* [batch][H][padded_queries][row_stride] prepared, padding 0; likewise */
     float *aux;   /* as daux, without copies; likewise */

@@ -83,14 +83,11 @@ static void finish_head(const ending *e, int h)
         const float total = sums.sum[i];
         const float lse = total == 0.0f ? -INFINITY : (float)((double)sums.max[i] + log((double)total));
         if (isnan(lse))
-            end[i].scale = end[i].norm = NAN;
+            end[i].scale = end[i].norm = end[i].rest = NAN;
         for (int64_t c = 0; c < stride; c++)
             out[i * stride + c] *= end[i].scale;
         const int64_t at = (group->batch * problem->heads + head) * problem->queries + group->query0 + i;
-        if (run->row_state) {
-            run->row_state[2 * at] = end[i].norm;
-            run->row_state[2 * at + 1] = lse;
-        }
+        heed_put_row_state(run, e->pipeline, at, sums.max[i], &end[i]);
         heed_write_lse(run, group->batch, head, group->query0 + i, lse);
         if (run->extra->capture.entropy && e->exponential)
             run->extra->capture.entropy[at] = entropy_of(total, e->sums.moment[row0 + i], end[i].scale);

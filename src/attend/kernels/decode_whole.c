@@ -25,10 +25,11 @@ bool heed_whole_products(heed_type type)
     return heed_is_blocks(type) && heed_cpu_has_avx512_vnni();
 }
 
-/* Largest |m|: 32 entries times 128 or 8 must stay below 2^31, and m must have three signed bytes. */
+/* Largest |m|, with room for rounding: 32 entries times 128 must stay below 2^31 (q8), and three signed bytes hold no
+ * more than 8355711 (q4). */
 static float most_whole(heed_type type)
 {
-    return type == HEED_Q8 ? 524287.0f : 8355711.0f;
+    return type == HEED_Q8 ? 524000.0f : 8355000.0f;
 }
 
 bool heed_whole_queries(heed_type type, const float *query, int64_t blocks, heed_whole_query *to)

@@ -318,14 +318,11 @@ static void finish(const heed_run *run, const heed_pipeline *pipeline, flash_wor
         const float total = sums.sum[i];
         const float lse = total == 0.0f ? -INFINITY : (float)((double)sums.max[i] + log((double)total));
         if (isnan(lse))
-            end[i].scale = end[i].norm = NAN;
+            end[i].scale = end[i].norm = end[i].rest = NAN;
         for (int64_t e = 0; e < stride; e++)
             sum[i * stride + e] *= end[i].scale;
         const int64_t at = (query->batch * H + query->head) * N + query->query0 + i;
-        if (run->row_state) {
-            run->row_state[2 * at] = end[i].norm;
-            run->row_state[2 * at + 1] = lse;
-        }
+        heed_put_row_state(run, pipeline, at, sums.max[i], &end[i]);
         heed_write_lse(run, query->batch, query->head, query->query0 + i, lse);
         float *entropy = run->extra->capture.entropy;
         if (entropy)

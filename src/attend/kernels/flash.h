@@ -46,6 +46,17 @@ void heed_backward_layout(heed_plan *plan);
 /* Stores one row's lse where the caller wants it. */
 void heed_write_lse(const heed_run *run, int64_t batch, int64_t head, int64_t query, float lse);
 
+/* What backward makes weights from: the largest logit and what the norm is beyond it, or 0 and the norm. */
+static inline void heed_put_row_state(const heed_run *run, const heed_pipeline *pipeline, int64_t row, float max,
+                                      const heed_row_end *end)
+{
+    const bool apart = pipeline->form[pipeline->normalise].form->flags & HEED_KEEPS_MOMENT && max != -INFINITY;
+    if (!run->row_state)
+        return;
+    run->row_state[2 * row] = apart ? max : 0.0f;
+    run->row_state[2 * row + 1] = apart ? end->rest : end->norm;
+}
+
 /* Runs the read stage on finished rows (in place) and stores them in `out`. */
 void heed_write_output(const heed_run *run, const heed_pipeline *pipeline, int batch, int head,
                        int64_t query0, int rows, float *sum, int64_t stride);

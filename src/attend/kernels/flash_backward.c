@@ -157,6 +157,7 @@ static bool strip_backward(const heed_backward_work *work, back_work *mine, cons
                       .key_stride = HEED_KEY_STRIDE,
                       .dim = pipeline->row_dim,
                       .inputs = &run->inputs,
+                      .base = work->base + (query->batch * p->heads + query->head) * p->queries + query0,
                       .dscore = dscore + first};
     heed_scores(pipeline, &tile);
     heed_adjust(pipeline, pipeline->adjust, pipeline->adjusts, &tile, query, strip0, mine->kept);

@@ -191,7 +191,7 @@ static void run_prepares(const heed_pipeline *pipeline, bool keys, heed_rows row
 static void continue_positions(int32_t *pos, int count, int padded)
 {
     for (int i = count; i < padded; i++)
-        pos[i] = count > 0 ? pos[count - 1] + (i - count + 1) : 0;
+        pos[i] = count > 0 && pos[i - 1] < HEED_POSITION_LIMIT ? pos[i - 1] + 1 : count > 0 ? pos[i - 1] : 0;
 }
 
 void heed_prepare_queries(const heed_run *run, const heed_pipeline *pipeline, heed_query_block *block,

@@ -263,7 +263,7 @@ static void normalise_backward(const heed_backward_work *back, back_work *work, 
             whole_row_backward(work, head, weight, i);
     }
     if (form->form->norm_backward)
-        form->form->norm_backward(form, head->query.head, w->count, head->norm, head->lse, work->delta);
+        form->form->norm_backward(form, head->query.head, w->count, head->norm, work->delta);
     for (int i = 0; i < w->count; i++)
         for (int64_t j = i * w->stride + w->first; head->broken[i] && j < i * w->stride + w->last; j++)
             head->dscore[j] = NAN;

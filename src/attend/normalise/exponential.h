@@ -152,7 +152,9 @@ HEED_INLINE void heed_exponential_finish(float extra, int rows, const heed_row_s
         const float more = extra == top ? 1.0f : heed_exp_down(extra - top);
         const float total = open * sum + more;
         end[i].scale = sum == 0.0f ? 0.0f : open / total;
-        end[i].norm = sum == 0.0f ? INFINITY : top + heed_log(total);
+        const float rest = heed_log(total);
+        end[i].norm = sum == 0.0f ? INFINITY : top + rest;
+        end[i].rest = sum == 0.0f ? INFINITY : (top - max) + rest;
     }
 }
 
@@ -162,9 +164,9 @@ HEED_INLINE void heed_exponential_weights(const heed_tile *tile, float inverse, 
     const int cols = tile->cols & ~15;
     for (int i = 0; i < tile->rows; i++) {
         float *x = tile->score + i * tile->stride;
-        const float base = norm[i];
+        const float base = tile->base ? tile->base[i] : norm[i], rest = tile->base ? norm[i] : 0.0f;
         for (int j = 0; j < cols; j++) {
-            const float w = heed_exp_down(x[j] * inverse - base);
+            const float w = heed_exp_down((x[j] * inverse - base) - rest);
             x[j] = x[j] == -INFINITY ? 0.0f : w;
         }
     }

@@ -6,11 +6,12 @@
  *
  *     w(p) = p [1 - g p^(1 - alpha)]_+^m,     F(p) = sum w(p) = 1,     p in [1/n, 1]
  *
- * F rises, is linear in p where scores are equal, and is convex for alpha <= 2, so that Newton's steps from p
- * = 1 fall towards the solution without passing it, in a handful of steps; for alpha = 2 it ends at the exact
- * support. Steps that would leave the bracket, and every other one after the first 16, are bisections, which
- * bounds the cost by O(n). Peters, Niculae, Martins: Sparse Sequence-to-Sequence Models, 2019; for alpha = 2
- * Martins, Astudillo 2016.
+ * F rises, is linear in p where scores are equal, and is convex for alpha <= 2. Newton's steps from p = 1
+ * then fall towards the solution without passing it, and a handful is enough; for alpha = 2 they end at the
+ * exact support. Steps that would leave the bracket, and every other one after the first few, are bisections:
+ * the cost of a row of n keys is always O(n).
+ *
+ * Peters, Niculae, Martins: Sparse Sequence-to-Sequence Models, 2019. alpha = 2: Martins, Astudillo 2016.
  */
 #ifndef HEED_NORMALISE_PROJECTION_H
 #define HEED_NORMALISE_PROJECTION_H
@@ -51,11 +52,18 @@ HEED_INLINE void heed_projection_sum(const float *z, int n, float max, double m,
     *slope = t;
 }
 
-/* The largest weight. `z` holds the n candidates. */
-HEED_INLINE double heed_projection_largest(const float *z, int n, float max, double alpha, double m)
+/* Where the largest weight lies; one number, or two neighbours in double precision. */
+typedef struct heed_projection {
+    double low, high;
+} heed_projection;
+
+/* `z` holds the n candidates. For alpha > 2, F may pass 1 more steeply than double precision resolves, where
+ * a key enters the support, so that the bracket is closed from both sides. */
+HEED_INLINE heed_projection heed_projection_solve(const float *z, int n, float max, double alpha, double m)
 {
+    const bool steep = alpha > 2.0;
     double low = 1.0 / n, high = 1.0, p = 1.0;
-    for (int step = 0; step < 200; step++) {
+    for (int step = 0; step < 200 && high - low > 4e-16 * high; step++) {
         double sum, slope;
         heed_projection_sum(z, n, max, m, heed_projection_factor(alpha, m, p), &sum, &slope);
         const double excess = p * sum - 1.0;
@@ -64,13 +72,16 @@ HEED_INLINE double heed_projection_largest(const float *z, int n, float max, dou
         else
             low = p;
         double next = p - excess / slope;
-        if (fabs(next - p) <= 1e-14 * p || high - low <= 1e-14 * high)
-            break;
-        if (!(next > low && next < high) || (step > 16 && step % 2))
+        if (fabs(next - p) <= 1e-14 * p) {
+            if (!steep)
+                return (heed_projection){p, p};
+            next = excess > 0.0 ? p * (1.0 - 4e-15) : p * (1.0 + 4e-15);
+        }
+        if (!(next > low && next < high) || (step > (steep ? 4 : 16) && step % 2))
             next = 0.5 * (low + high);
         p = next;
     }
-    return p;
+    return (heed_projection){low, high};
 }
 
 /* The largest logit of a row that has weights. Otherwise puts what the row has instead and returns false: 0
@@ -111,14 +122,28 @@ HEED_INLINE void heed_project(const heed_row *row, double alpha)
         n += (double)z[j] > reach;
     }
 
-    const double p = heed_projection_largest(candidate, n, max, alpha, m);
-    const double factor = heed_projection_factor(alpha, m, p);
-    double sum, slope;
-    heed_projection_sum(candidate, n, max, m, factor, &sum, &slope);
+    const heed_projection at = heed_projection_solve(candidate, n, max, alpha, m);
+    const double low = heed_projection_factor(alpha, m, at.low),
+                 high = heed_projection_factor(alpha, m, at.high);
+    double below, above, slope;
+    heed_projection_sum(candidate, n, max, m, low, &below, &slope);
+    heed_projection_sum(candidate, n, max, m, high, &above, &slope);
+    below *= at.low, above *= at.high;
+    /* between the neighbours weights are in proportion, and they sum to 1 */
+    const double share = above - below > 1e-13 ? fmin(fmax((1.0 - below) / (above - below), 0.0), 1.0) : 1.0;
+    const double total = share * above + (1.0 - share) * below;
+    const double from_high = share * at.high / total, from_low = (1.0 - share) * at.low / total;
+    const bool both = alpha > 2.0;
     for (int j = 0; j < row->cols; j++) {
-        const double r = 1.0 - factor * ((double)max - (double)z[j]);
-        const double w = heed_projection_power(r > 0.0 ? r : 1.0, m) / sum;
-        z[j] = r > 0.0 ? (float)w : 0.0f;
+        const double g = (double)max - (double)z[j];
+        const double r = 1.0 - high * g, under = 1.0 - low * g;
+        double w = from_high * heed_projection_power(r > 0.0 ? r : 1.0, m);
+        w = r > 0.0 ? w : 0.0;
+        if (both) {
+            const double more = from_low * heed_projection_power(under > 0.0 ? under : 1.0, m);
+            w += under > 0.0 ? more : 0.0;
+        }
+        z[j] = (float)w;
     }
 }
 
