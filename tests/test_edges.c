@@ -7,6 +7,7 @@
 #include <string.h>
 
 #define COUNT(list) (sizeof(list) / sizeof *(list))
+#define LIMIT ((1 << 30) - 1) /* of positions */
 
 static const heed_kernel kernels[] = {HEED_KERNEL_FLASH, HEED_KERNEL_ROWS, HEED_KERNEL_SPARSE, HEED_KERNEL_DECODE};
 
@@ -178,7 +179,7 @@ static void angles_are_exact_at_far_positions(void **state)
 {
     (void)state;
     static const heed_type types[] = {HEED_F32, HEED_F16, HEED_BF16};
-    static const int32_t positions[] = {1857, 131071, 1048575, 1 << 30, -(1 << 30)};
+    static const int32_t positions[] = {1857, 131071, 1048575, LIMIT, -LIMIT};
     for (size_t type = 0; type < COUNT(types); type++)
         for (const heed_isa *isa = attend_isas(); *isa; isa++) {
             assert_float_equal(cosine_of("score=dot(1); position=rope", 32, 1, 1857, types[type], *isa), 0.30669, 1e-5);
@@ -249,7 +250,7 @@ static void positions_at_their_limits(void **state)
         "position=cope(max=4); where=causal", "position=xpos; where=causal", "position=xpos(scale_base=16); where=causal",
     };
     enum { N = 6 };
-    static const int32_t places[N] = {-(1 << 30), -(1 << 30) + 1, -1, 0, (1 << 30) - 1, 1 << 30};
+    static const int32_t places[N] = {-LIMIT, -LIMIT + 1, -1, 0, LIMIT - 1, LIMIT};
     for (size_t i = 0; i < COUNT(specs); i++) {
         attend_data *d = attend_make(&(attend_case){.spec = specs[i], .heads = 2, .queries = N, .keys = N, .seed = i, .way.weights = true});
         d->q_pos = calloc(N, sizeof *d->q_pos);
@@ -266,7 +267,7 @@ static void positions_beyond_the_limits_are_refused(void **state)
     (void)state;
     attend_data *d = attend_make(&(attend_case){.spec = "position=alibi", .queries = 2});
     d->q_pos = calloc(2, sizeof *d->q_pos);
-    d->q_pos[1] = (1 << 30) + 1;
+    d->q_pos[1] = LIMIT + 1;
     attend_result *r = attend_try(d, &d->c.way);
     assert_int_equal(r->status, HEED_INVALID);
     finish(d, r);
@@ -442,8 +443,8 @@ static void huge_logits_are_as_exact_as_small_ones(void **state)
                 memcpy(d->k + j * D, d->k + (j - 1) * D, D * sizeof *d->k);
                 d->k[j * D] += (float)(j % 4 == 1);
             }
-            for (int i = 0; i < 2 * N; i++)
-                d->q[i * D] = rintf(d->q[i * D] / 20);
+            for (int n = 0; n < 2 * N; n++)
+                d->q[n * D] = rintf(d->q[n * D] / 20);
             match_changed(d);
             attend_free(d);
         }

@@ -243,7 +243,7 @@ attend_data *attend_prepare(const attend_case *c)
         attend_expect(d);
         bool near = (c->way.backward || c->away > 0) && d->o->kink < d->c.away;
         for (int64_t i = 0; i < d->c.batch * d->c.heads * d->c.queries; i++)
-            near |= d->o->margin[i] < fmax(d->c.away, 1e-5);
+            near |= d->o->margin[i] < d->c.away;
         if (!near)
             return d;
         attend_free(d);

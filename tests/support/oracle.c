@@ -204,14 +204,15 @@ static void read_values(oracle_row *row, int64_t h, const bool *reads)
         if (g) {
             const double dg = dout * sum * open * (1 - open);
             g->gradient[gate_at] += dg;
-            g->magnitude[gate_at] += fabs(dout * size * open * (1 - open));
+            g->magnitude[gate_at] += fabs(dout * size * open * (1 - open)) * o->steepness[at];
         }
         for (int64_t j = 0; j < keys; j++)
             if (reads[j]) {
                 const double dv = dout * open * tape_value(row->t, row->weight[h * keys + j]);
-                tape_seed(row->t, row->weight[h * keys + j], dout * open * problem->v[values + j * width + e]);
+                tape_seed(row->t, row->weight[h * keys + j], dout * open * problem->v[values + j * width + e],
+                          o->steepness[at]);
                 o->dv[values + j * width + e] += dv;
-                o->dv_magnitude[values + j * width + e] += fabs(dv);
+                o->dv_magnitude[values + j * width + e] += fabs(dv) * o->steepness[at];
             }
     }
 }

@@ -32,6 +32,7 @@ typedef struct tape {
         var a, b; /* -1: none */
         int32_t link;
         double da, db;
+        double wide; /* |da| for magnitudes, where rounding of the derivative itself counts */
     } *node;
     int count, capacity;
     tape_link *link;
@@ -42,8 +43,8 @@ typedef struct tape {
 void tape_free(tape *t);
 void tape_clear(tape *t); /* forgets the nodes, keeps the memory and `kink` */
 
-/* Adds g to the gradient of x, and its absolute value to the magnitude. */
-void tape_seed(tape *t, var x, double g);
+/* Adds g to the gradient of x, and |g| times `size` to its magnitude. */
+void tape_seed(tape *t, var x, double g, double size);
 /* Walks back from the last node to the first. */
 void tape_backward(tape *t);
 

@@ -12,34 +12,43 @@
 #define SUMS (HEED_WIDTH > 8 ? HEED_WIDTH : 8) /* pairs that go together */
 #define RUN 16                                 /* keys for which the queries are gone through */
 
-/* x[i] and x[i + half] become one vector: sums of lanes l and l ^ half, of x[i] where l & half is 0. */
-HEED_INLINE heed_vec fold(heed_vec a, heed_vec b, const int half)
+/* Sums of two vectors by pairs of lanes: `low` and `high` name lanes of a (0..) and b (HEED_WIDTH..). */
+HEED_INLINE heed_vec fold(heed_vec a, heed_vec b, heed_ivec low, heed_ivec high)
 {
-    heed_ivec own, other;
-    for (int lane = 0; lane < HEED_WIDTH; lane++) {
-        const int upper = lane & half;
-        own[lane] = upper ? HEED_WIDTH + lane : lane;
-        other[lane] = upper ? HEED_WIDTH + lane - half : lane + half;
+    return heed_vec_shuffle(a, b, low) + heed_vec_shuffle(a, b, high);
+}
+
+/* In every run of four lanes: a, b, c, d summed over that run. */
+HEED_INLINE heed_vec add_four(heed_vec a, heed_vec b, heed_vec c, heed_vec d)
+{
+    heed_ivec low, high, first, last; /* a0 b0 a1 b1 + a2 b2 a3 b3, then the first halves + the last halves */
+    for (int i = 0; i < HEED_WIDTH; i++) {
+        const int run = i & ~3;
+        low[i] = run + (i & 3) / 2 + (i & 1 ? HEED_WIDTH : 0);
+        high[i] = low[i] + 2;
+        first[i] = run + (i & 1) + (i & 2 ? HEED_WIDTH : 0);
+        last[i] = first[i] + 2;
     }
-    return heed_vec_shuffle(a, b, own) + heed_vec_shuffle(a, b, other);
+    return fold(fold(a, b, low, high), fold(c, d, low, high), first, last);
 }
 
 /* Lane i of the result is the sum of the lanes of x[i]. */
-HEED_INLINE heed_vec add_across(heed_vec *x)
+HEED_INLINE heed_vec add_across(const heed_vec *x)
 {
-#if HEED_WIDTH == 16
-#pragma GCC unroll 8
-    for (int i = 0; i < 8; i++)
-        x[i] = fold(x[i], x[i + 8], 8);
+    const heed_vec a = add_four(x[0], x[1], x[2], x[3]);
+#if HEED_WIDTH == 4
+    return a;
+#else
+    const heed_vec b = add_four(x[4], x[5], x[6], x[7]);
+#if HEED_WIDTH == 8
+    return fold(a, b, (heed_ivec){0, 1, 2, 3, 8, 9, 10, 11}, (heed_ivec){4, 5, 6, 7, 12, 13, 14, 15});
+#else
+    const heed_vec c = add_four(x[8], x[9], x[10], x[11]), d = add_four(x[12], x[13], x[14], x[15]);
+    const heed_ivec low = {0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23}, high = low + 8;
+    const heed_ivec even = {0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27}, odd = even + 4;
+    return fold(fold(a, b, low, high), fold(c, d, low, high), even, odd);
 #endif
-#if HEED_WIDTH >= 8
-#pragma GCC unroll 4
-    for (int i = 0; i < 4; i++)
-        x[i] = fold(x[i], x[i + 4], 4);
 #endif
-    x[0] = fold(x[0], x[2], 2);
-    x[1] = fold(x[1], x[3], 2);
-    return fold(x[0], x[1], 1);
 }
 
 /* sum[r pairs + j] += the products of one vector of each of `rows` queries and `pairs` keys. */

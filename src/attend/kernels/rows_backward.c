@@ -32,7 +32,8 @@ static back_work take_work(heed_arena *arena, const heed_plan *plan, const heed_
     work.rows = heed_take_rows(arena, plan, pipeline, HEED_BACK_BLOCK, true);
     const size_t block = (size_t)work.rows.block;
     work.used = heed_arena_take(arena, block * HEED_KEYS, 1);
-    work.any = heed_arena_take(arena, heed_rows_mix(pipeline) ? block * (size_t)work.rows.stride : 0, 1);
+    if (heed_rows_mix(pipeline))
+        work.any = heed_arena_take(arena, block * (size_t)work.rows.stride, 1);
     work.delta = heed_arena_take(arena, block, sizeof(float));
     work.dkey_transposed =
         heed_arena_take(arena, (size_t)heed_row_stride(plan, pipeline) * HEED_KEY_STRIDE, sizeof(float));
@@ -326,6 +327,17 @@ static void add_dkey_transposed(const heed_backward_work *back, back_work *work,
             to[j * back->row_stride + d] += work->dkey_transposed[d * HEED_KEY_STRIDE + j];
 }
 
+/* Pairs that neither this head can see nor, where heads mix, another one: a sum over the row may have reached them. */
+static void zero_unseen(const back_work *work, const heed_row_head *head)
+{
+    const heed_rows_work *w = &work->rows;
+    for (int i = 0; i < w->count; i++)
+        for (int64_t j = i * w->stride + w->first; j < i * w->stride + w->last; j++) {
+            const bool met = head->seen[j] | (work->any ? work->any[j] : 0);
+            head->dscore[j] = met ? head->dscore[j] : 0.0f;
+        }
+}
+
 /* The third part of the position forms, then the second. */
 static void adjust_rows_backward(const heed_backward_work *back, back_work *work,
                                  const heed_adjust_parts *parts, int copy)
@@ -347,6 +359,7 @@ static void adjust_rows_backward(const heed_backward_work *back, back_work *work
         const heed_tile tile = heed_rows_tile(back->run, work->own, w, &w->head[h], 0, w->count, w->first,
                                               (int)(w->last - w->first));
         adjust_backward(work, &w->head[h], tile, 0, w->first, parts->whole, parts->after);
+        zero_unseen(work, &w->head[h]);
     }
 }
 

@@ -30,30 +30,36 @@ static void softmax(const heed_row *row)
         z[j] *= scale;
 }
 
+static const heed_alpha two = {.alpha = 2.0, .m = 1.0, .loops = HEED_ALPHA_2};
+static const heed_alpha three_halves = {.alpha = 1.5, .m = 2.0, .loops = HEED_ALPHA_1_5};
+
+static heed_alpha any(double alpha)
+{
+    return (heed_alpha){.alpha = alpha, .m = 1.0 / (alpha - 1.0), .loops = HEED_ALPHA_ANY};
+}
+
 static void whole_row(const heed_form_state *form, heed_row *row)
 {
     const double alpha = form->arg[0].number;
     if (is_softmax(alpha))
         softmax(row);
     else if (alpha == 1.5)
-        heed_project(row, 1.5);
+        heed_project(row, three_halves);
     else if (alpha == 2.0)
-        heed_project(row, 2.0);
+        heed_project(row, two);
     else
-        heed_project(row, alpha);
+        heed_project(row, any(alpha));
 }
 
 static void whole_row_backward(const heed_form_state *form, heed_row *row)
 {
     const double alpha = form->arg[0].number;
     if (alpha == 1.5)
-        heed_project_backward(row, 1.5);
+        heed_project_backward(row, three_halves);
     else if (alpha == 2.0)
-        heed_project_backward(row, 2.0);
-    else if (is_softmax(alpha))
-        heed_project_backward(row, 1.0);
+        heed_project_backward(row, two);
     else
-        heed_project_backward(row, alpha);
+        heed_project_backward(row, any(is_softmax(alpha) ? 1.0 : alpha));
 }
 
 static const heed_arg args[] = {

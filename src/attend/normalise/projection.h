@@ -21,30 +21,41 @@
 
 #define HEED_INLINE static inline __attribute__((always_inline))
 
+/* alpha, m, and which loops serve them: those for 2 and 1.5 need no powers. */
+enum { HEED_ALPHA_2, HEED_ALPHA_1_5, HEED_ALPHA_ANY };
+
+typedef struct heed_alpha {
+    double alpha, m;
+    int loops;
+} heed_alpha;
+
 /* (alpha - 1) p^(1 - alpha), held finite, so that it leaves g = 0 at 0. */
-HEED_INLINE double heed_projection_factor(double alpha, double m, double p)
+HEED_INLINE double heed_projection_factor(heed_alpha a, double p)
 {
-    const double shrink = m == 1.0 ? 1.0 / p : m == 2.0 ? 1.0 / sqrt(p) : fmin(pow(p, 1.0 - alpha), 1e300);
-    return (alpha - 1.0) * shrink;
+    if (a.loops == HEED_ALPHA_2)
+        return 1.0 / p;
+    if (a.loops == HEED_ALPHA_1_5)
+        return 0.5 / sqrt(p);
+    return (a.alpha - 1.0) * fmin(pow(p, 1.0 - a.alpha), 1e300);
 }
 
-/* r^m for r > 0; the loops for alpha = 2 and 1.5 see constants. */
-HEED_INLINE double heed_projection_power(double r, double m)
+/* r^m for r > 0 */
+HEED_INLINE double heed_projection_power(double r, heed_alpha a)
 {
-    return m == 1.0 ? r : m == 2.0 ? r * r : heed_power(r, m);
+    return a.loops == HEED_ALPHA_2 ? r : a.loops == HEED_ALPHA_1_5 ? r * r : heed_power(r, a.m);
 }
 
 /* F(p) / p = sum r^m and F'(p) = sum r^(m-1), over the candidates. */
-HEED_INLINE void heed_projection_sum(const float *z, int n, float max, double m, double factor, double *sum,
-                                     double *slope)
+HEED_INLINE void heed_projection_sum(const float *z, int n, float max, heed_alpha a, double factor,
+                                     double *sum, double *slope)
 {
     double s = 0.0, t = 0.0;
 #pragma omp simd reduction(+ : s, t)
     for (int j = 0; j < n; j++) {
         const double r = 1.0 - factor * ((double)max - (double)z[j]);
         const double held = r > 0.0 ? r : 1.0;
-        const double w = heed_projection_power(held, m);
-        const double lower = m == 1.0 ? 1.0 : m == 2.0 ? held : w / held;
+        const double w = heed_projection_power(held, a);
+        const double lower = a.loops == HEED_ALPHA_2 ? 1.0 : a.loops == HEED_ALPHA_1_5 ? held : w / held;
         s += r > 0.0 ? w : 0.0;
         t += r > 0.0 ? lower : 0.0;
     }
@@ -59,13 +70,13 @@ typedef struct heed_projection {
 
 /* `z` holds the n candidates. For alpha > 2, F may pass 1 more steeply than double precision resolves, where
  * a key enters the support, so that the bracket is closed from both sides. */
-HEED_INLINE heed_projection heed_projection_solve(const float *z, int n, float max, double alpha, double m)
+HEED_INLINE heed_projection heed_projection_solve(const float *z, int n, float max, heed_alpha a)
 {
-    const bool steep = alpha > 2.0;
+    const bool steep = a.loops == HEED_ALPHA_ANY && a.alpha > 2.0;
     double low = 1.0 / n, high = 1.0, p = 1.0;
     for (int step = 0; step < 200 && high - low > 4e-16 * high; step++) {
         double sum, slope;
-        heed_projection_sum(z, n, max, m, heed_projection_factor(alpha, m, p), &sum, &slope);
+        heed_projection_sum(z, n, max, a, heed_projection_factor(a, p), &sum, &slope);
         const double excess = p * sum - 1.0;
         if (excess > 0.0)
             high = p;
@@ -105,16 +116,15 @@ HEED_INLINE bool heed_row_max(const heed_row *row, float *largest)
 }
 
 /* Makes weights of a row's logits in place. */
-HEED_INLINE void heed_project(const heed_row *row, double alpha)
+HEED_INLINE void heed_project(const heed_row *row, heed_alpha a)
 {
-    const double m = alpha == 2.0 ? 1.0 : alpha == 1.5 ? 2.0 : 1.0 / (alpha - 1.0);
     float *z = row->score;
     float max;
     if (!heed_row_max(row, &max))
         return;
 
     /* no weight passes 1, so a key is out of reach when (alpha - 1) (max - z) >= 1 */
-    const double reach = (double)max - m;
+    const double reach = (double)max - a.m;
     float *candidate = row->work;
     int n = 0;
     for (int j = 0; j < row->cols; j++) {
@@ -122,48 +132,49 @@ HEED_INLINE void heed_project(const heed_row *row, double alpha)
         n += (double)z[j] > reach;
     }
 
-    const heed_projection at = heed_projection_solve(candidate, n, max, alpha, m);
-    const double low = heed_projection_factor(alpha, m, at.low),
-                 high = heed_projection_factor(alpha, m, at.high);
+    const heed_projection at = heed_projection_solve(candidate, n, max, a);
+    const double low = heed_projection_factor(a, at.low), high = heed_projection_factor(a, at.high);
     double below, above, slope;
-    heed_projection_sum(candidate, n, max, m, low, &below, &slope);
-    heed_projection_sum(candidate, n, max, m, high, &above, &slope);
+    heed_projection_sum(candidate, n, max, a, low, &below, &slope);
+    heed_projection_sum(candidate, n, max, a, high, &above, &slope);
     below *= at.low, above *= at.high;
     /* between the neighbours weights are in proportion, and they sum to 1 */
     const double share = above - below > 1e-13 ? fmin(fmax((1.0 - below) / (above - below), 0.0), 1.0) : 1.0;
     const double total = share * above + (1.0 - share) * below;
     const double from_high = share * at.high / total, from_low = (1.0 - share) * at.low / total;
-    const bool both = alpha > 2.0;
+    const bool both = at.low < at.high;
     for (int j = 0; j < row->cols; j++) {
         const double g = (double)max - (double)z[j];
         const double r = 1.0 - high * g, under = 1.0 - low * g;
-        double w = from_high * heed_projection_power(r > 0.0 ? r : 1.0, m);
+        double w = from_high * heed_projection_power(r > 0.0 ? r : 1.0, a);
         w = r > 0.0 ? w : 0.0;
         if (both) {
-            const double more = from_low * heed_projection_power(under > 0.0 ? under : 1.0, m);
+            const double more = from_low * heed_projection_power(under > 0.0 ? under : 1.0, a);
             w += under > 0.0 ? more : 0.0;
         }
         z[j] = (float)w;
     }
 }
 
-HEED_INLINE double heed_projection_curvature(float w, double alpha)
+/* w^(2 - alpha) on the support */
+HEED_INLINE double heed_projection_curvature(float w, heed_alpha a)
 {
-    const double c = alpha == 2.0   ? 1.0
-                     : alpha == 1.5 ? sqrt((double)w)
-                     : alpha == 1.0 ? (double)w
-                                    : heed_power(w, 2.0 - alpha);
+    double c = 1.0;
+    if (a.loops == HEED_ALPHA_1_5)
+        c = sqrt((double)w);
+    else if (a.loops == HEED_ALPHA_ANY)
+        c = heed_power(w, 2.0 - a.alpha);
     return w == 0.0f ? 0.0 : w != w ? (double)w : c;
 }
 
 /* On the support ds = c (dw - sum c dw / sum c), c = w^(2 - alpha). */
-HEED_INLINE void heed_project_backward(const heed_row *row, double alpha)
+HEED_INLINE void heed_project_backward(const heed_row *row, heed_alpha a)
 {
     const float *w = row->score, *dw = row->dweight;
     double weighed = 0.0, total = 0.0;
 #pragma omp simd reduction(+ : weighed, total)
     for (int j = 0; j < row->cols; j++) {
-        const double c = heed_projection_curvature(w[j], alpha);
+        const double c = heed_projection_curvature(w[j], a);
         weighed += w[j] == 0.0f ? 0.0 : c * dw[j];
         total += c;
     }
@@ -171,7 +182,7 @@ HEED_INLINE void heed_project_backward(const heed_row *row, double alpha)
     float *d = row->dscore;
 #pragma omp simd
     for (int j = 0; j < row->cols; j++) {
-        const float g = (float)(heed_projection_curvature(w[j], alpha) * (dw[j] - mean));
+        const float g = (float)(heed_projection_curvature(w[j], a) * (dw[j] - mean));
         d[j] = w[j] == 0.0f ? 0.0f : g;
     }
 }

@@ -6,16 +6,18 @@
  */
 #include "attend/normalise/projection.h"
 
+static const heed_alpha two = {.alpha = 2.0, .m = 1.0, .loops = HEED_ALPHA_2};
+
 static void whole_row(const heed_form_state *form, heed_row *row)
 {
     (void)form;
-    heed_project(row, 2.0);
+    heed_project(row, two);
 }
 
 static void whole_row_backward(const heed_form_state *form, heed_row *row)
 {
     (void)form;
-    heed_project_backward(row, 2.0);
+    heed_project_backward(row, two);
 }
 
 const heed_form HEED_FORM(normalise_sparsemax) = {
