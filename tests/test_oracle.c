@@ -47,6 +47,9 @@ static const char *const specs[] = {
     "normalise=softcap(2)",
     "heads=talking",
     "heads=talking; normalise=sparsemax; position=t5(buckets=4, max=5); where=causal",
+    "where=mask; normalise=sink",
+    "where=mask; heads=talking; normalise=sparsemax",
+    "where=mask & causal; heads=talking",
     "read=gate",
     "score=bilinear; position=rope + kerple; where=causal & window(4); normalise=sink; heads=talking; read=gate",
 };
@@ -103,7 +106,8 @@ static void gradients_of_the_oracle_equal_central_differences(void **state)
     (void)state;
     for (size_t s = 0; s < sizeof specs / sizeof *specs; s++) {
         const attend_case c = {.spec = specs[s], .batch = 2, .heads = 2, .kv_heads = 1, .queries = 4, .keys = 6,
-                               .dim = 4, .value_dim = 3, .seed = 100 + s, .way.backward = true};
+                               .dim = 4, .value_dim = 3, 
+ .seed = 100 + s, .mask = MASK_BHNM, .way.backward = true};
         attend_data *d = away_from_jumps(&c);
         oracle *o = d->o;
         test_random random = {s};

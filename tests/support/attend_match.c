@@ -1,7 +1,7 @@
 /* Comparing results, with each other and with the oracle. An error is measured against the size of what was added up
  * to make the number, because that is what bounds rounding:
- *   out, weights   the largest sum_j w |v|, or weight, of the row. The tolerance is 1e-5; beside it stand 4 units in the
- *                  last place of the row's largest score, as far as the normaliser passes them on
+ *   out, weights   the largest sum_j w |v|, or weight, of the row. The tolerance is 1e-5; beside it stand 2 units in the
+ *                  last place of the terms of the row's scores, as far as the normaliser passes them on
  *   lse            itself, or 1
  *   gradients      half the sum of the absolute values of all their terms, but no less than a tenth of the largest such sum
  *                  in the tensor */
@@ -69,7 +69,7 @@ static double largest(const double *x, int64_t n)
 /* What a row's weights may be wrong by, relatively. */
 static double row_tolerance(const attend_data *d, int64_t row)
 {
-    return d->c.tolerance + (d->c.exact_scores ? 0 : 4 * 5.96e-8 * d->o->reach[row] * d->o->steepness[row]);
+    return d->c.tolerance + (d->c.exact_scores ? 0 : 2 * 5.96e-8 * d->o->reach[row] * d->o->steepness[row]);
 }
 
 /* Allowed errors of rows: the tolerance times the largest magnitude of the row. */
@@ -89,7 +89,7 @@ static double *by_terms(const attend_data *d, const double *magnitude, int64_t n
 {
     double *allowed = malloc((size_t)(n + 1) * sizeof *allowed);
     const double reach = d->c.exact_scores ? 0 : largest(d->o->reach, d->c.batch * d->c.heads * d->c.queries);
-    const double tolerance = d->c.tolerance + 4 * 5.96e-8 * reach, most = largest(magnitude, n);
+    const double tolerance = d->c.tolerance + 2 * 5.96e-8 * reach, most = largest(magnitude, n);
     for (int64_t i = 0; i < n; i++)
         allowed[i] = tolerance * fmax(0.5 * magnitude[i], 0.1 * most) + 1e-30;
     return allowed;

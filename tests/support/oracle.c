@@ -155,15 +155,26 @@ static bool is_lost(oracle_row *row, int64_t h)
     return lost;
 }
 
-/* The largest score of a row, without its sign. */
+/* The largest sum of absolute terms of a score in the row. */
 static double reach(const oracle_row *row, int64_t h)
 {
     const int64_t keys = row->o->problem.keys;
     double most = 0;
     for (int64_t j = 0; j < keys; j++)
         if (row->open[h * keys + j])
-            most = fmax(most, fabs(tape_value(row->t, row->score[h * keys + j])));
+            most = fmax(most, row->t->terms[row->score[h * keys + j]]);
     return most;
+}
+
+/* Heads that mix pass each other's errors on. */
+static void share_steepness(oracle_row *row)
+{
+    const oracle_problem *problem = &row->o->problem;
+    double *steepness = &row->o->steepness[row->b * problem->heads * problem->queries + row->i], most = 1;
+    for (int64_t h = 0; h < problem->heads; h++)
+        most = fmax(most, steepness[h * problem->queries]);
+    for (int64_t h = 0; h < problem->heads; h++)
+        steepness[h * problem->queries] = most;
 }
 
 /* The gate of one entry of the output, and where in g it stands. */
@@ -262,6 +273,7 @@ static void run_row(oracle_row *row)
     bool *reads = calloc((size_t)(heads * keys + 1), sizeof *reads);
     memcpy(reads, row->open, (size_t)(heads * keys) * sizeof *reads);
     if (talks) {
+        share_steepness(row);
         for (int64_t j = 0; j < keys; j++) {
             row->any[j] = false;
             for (int64_t h = 0; h < heads; h++)

@@ -44,7 +44,7 @@ typedef struct oracle {
     double *weights;             /* [batch, H, N, M] */
     uint8_t *open;               /* [batch, H, N, M] 1 where the pair is open after `select` */
     double *margin;              /* [batch, H, N] how far a selector was from choosing otherwise; INFINITY without one */
-    double *reach;               /* [batch, H, N] largest |score| of the row: scores are no better than its rounding */
+    double *reach;               /* [batch, H, N] largest sum of absolute terms of a score in the row */
     double *steepness;           /* [batch, H, N] by how much more than softmax the normaliser passes such errors on */
     double *dq, *dk, *dv, *dq_magnitude, *dk_magnitude, *dv_magnitude;
     double kink;                 /* how far the data were from a place where a gradient jumps */

@@ -215,6 +215,7 @@ double oracle_normalise(oracle_row *row, int64_t h, double *steep)
     const oracle_form *cap = strcmp(chain[0]->name, "softcap") == 0 ? chain[0] : NULL;
     const oracle_form *f = cap ? (forms > 1 ? chain[1] : &plain) : chain[0];
     tape *t = row->t;
+    *steep = 1;
     const int64_t keys = row->o->problem.keys;
     var *s = malloc((size_t)(keys + 1) * sizeof *s), *w = malloc((size_t)(keys + 1) * sizeof *w);
     const double temperature = strcmp(f->name, "softmax") == 0 ? oracle_number(f, 0, "temperature", 1) : 1;

@@ -28,6 +28,7 @@ typedef struct tape_link {
 
 typedef struct tape {
     double *value, *gradient, *magnitude;
+    double *terms; /* [node] sum of the absolute values of the terms that were added up to the value */
     struct tape_node {
         var a, b; /* -1: none */
         int32_t link;

@@ -3,7 +3,7 @@
 #include <string.h>
 #if defined(__AVX512F__)
 #include <immintrin.h>
-#define BF16 __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16,prefer-vector-width=512")))
+#define BF16 __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")))
 #endif
 
 heed_bf16_work heed_take_bf16_work(heed_arena *arena, const heed_plan *plan, const heed_pipeline *pipeline)

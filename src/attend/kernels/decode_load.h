@@ -99,27 +99,25 @@ HEED_INLINE heed_vec heed_load_block_vec(const heed_type type, const char *block
     const int first = i * HEED_WIDTH;
     const char *at = block + 2 + (type == HEED_Q8 ? first : first % (HEED_BLOCK / 2));
 #if HEED_WIDTH == 16
-    __m128i x = _mm_loadu_si128((const __m128i *)at);
+    const __m128i x = _mm_loadu_si128((const __m128i *)at);
+    if (type == HEED_Q8)
+        return (heed_vec)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(x));
+    /* a table of 16 floats, which looks at no more than the low four bits */
+    const __m512 level = _mm512_setr_ps(-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7);
+    const __m512i pair = _mm512_cvtepu8_epi32(x);
+    return (heed_vec)_mm512_permutexvar_ps(i ? _mm512_srli_epi32(pair, 4) : pair, level);
 #elif HEED_WIDTH == 8
     __m128i x = _mm_loadl_epi64((const __m128i *)at);
-#else
-    heed_byte_vec x;
-    memcpy(&x, at, sizeof x);
-#endif
-#if HEED_WIDTH >= 8
     if (type == HEED_Q4) {
         x = first >= HEED_BLOCK / 2 ? _mm_srli_epi16(x, 4) : x;
         x = _mm_sub_epi8(_mm_and_si128(x, _mm_set1_epi8(15)), _mm_set1_epi8(8));
     }
-#else
-    if (type == HEED_Q4)
-        x = (heed_byte_vec)(first >= HEED_BLOCK / 2 ? (heed_ubyte_vec)x >> 4 : (heed_ubyte_vec)x & 15) - 8;
-#endif
-#if HEED_WIDTH == 16
-    return (heed_vec)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(x));
-#elif HEED_WIDTH == 8
     return (heed_vec)_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(x));
 #else
+    heed_byte_vec x;
+    memcpy(&x, at, sizeof x);
+    if (type == HEED_Q4)
+        x = (heed_byte_vec)(first >= HEED_BLOCK / 2 ? (heed_ubyte_vec)x >> 4 : (heed_ubyte_vec)x & 15) - 8;
     return __builtin_convertvector(__builtin_convertvector(x, heed_ivec), heed_vec);
 #endif
 }

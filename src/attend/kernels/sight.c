@@ -22,7 +22,7 @@ heed_sight heed_take_sight(heed_arena *arena, const heed_plan *plan)
         depth = here > depth ? here : depth;
     }
     heed_sight sight = {.stride =
-                            heed_round_up((plan->problem.keys + HEED_KEYS - 1) / HEED_KEYS + HEED_KEYS, 64)};
+                            heed_round_up((plan->problem.keys + HEED_SUB - 1) / HEED_SUB + HEED_KEYS, 64)};
     sight.state = heed_arena_take(arena, (size_t)depth * (size_t)sight.stride, 1);
     sight.open = heed_arena_take(arena, (size_t)depth * HEED_STRIP * HEED_KEYS, 1);
     return sight;
@@ -74,6 +74,20 @@ const uint8_t *heed_block_states(const heed_run *run, const heed_pipeline *pipel
                                     .keys = keys,
                                     .pos_min = run->block_min + shift,
                                     .pos_max = run->block_max + shift};
+    return evaluate_blocks(pipeline, range, &blocks, sight);
+}
+
+const uint8_t *heed_all_sub_states(const heed_run *run, const heed_pipeline *pipeline,
+                                   const heed_query_range *range, heed_sight *sight)
+{
+    const int64_t keys = run->key_count[range->batch];
+    const int64_t shift = run->key_pos_stride ? range->batch * run->subs : 0;
+    const heed_key_blocks blocks = {.count = (int)((keys + HEED_SUB - 1) / HEED_SUB),
+                                    .size = HEED_SUB,
+                                    .first = 0,
+                                    .keys = keys,
+                                    .pos_min = run->sub_min + shift,
+                                    .pos_max = run->sub_max + shift};
     return evaluate_blocks(pipeline, range, &blocks, sight);
 }
 

@@ -69,6 +69,7 @@ typedef struct heed_sight {
 #define heed_accumulate HEED_LOCAL(heed_accumulate)
 #define heed_block_states HEED_LOCAL(heed_block_states)
 #define heed_sub_states HEED_LOCAL(heed_sub_states)
+#define heed_all_sub_states HEED_LOCAL(heed_all_sub_states)
 #define heed_mask_tile HEED_LOCAL(heed_mask_tile)
 #define heed_close HEED_LOCAL(heed_close)
 #define heed_scores HEED_LOCAL(heed_scores)
@@ -130,6 +131,9 @@ void heed_accumulate(int rows, int64_t depth, const float *a, int64_t a_row, int
 /* States of all key blocks of batch entry range->batch for a run of queries; returns [blocks] bytes. */
 const uint8_t *heed_block_states(const heed_run *run, const heed_pipeline *pipeline,
                                  const heed_query_range *range, heed_sight *sight);
+/* States of all runs of HEED_SUB keys. */
+const uint8_t *heed_all_sub_states(const heed_run *run, const heed_pipeline *pipeline,
+                                   const heed_query_range *range, heed_sight *sight);
 /* States of the HEED_SUB runs inside one key block. */
 const uint8_t *heed_sub_states(const heed_run *run, const heed_pipeline *pipeline,
                                const heed_query_range *range, int64_t key0, int cols, heed_sight *sight);

@@ -1,0 +1,54 @@
+/* One thread's buffers of the flash kernel, and what is done when its rows are complete. */
+#ifndef HEED_KERNELS_FLASH_WORK_H
+#define HEED_KERNELS_FLASH_WORK_H
+
+#include "attend/kernels/bf16.h"
+#include "attend/kernels/flash.h"
+
+#define HEED_SUBS (HEED_KEYS / HEED_SUB)
+
+#define heed_flash_finish HEED_LOCAL(heed_flash_finish)
+#define heed_flash_sweep HEED_LOCAL(heed_flash_sweep)
+#define heed_flash_keeps HEED_LOCAL(heed_flash_keeps)
+
+/* R rows: those of all heads of a piece of work, each head padded to whole strips. */
+typedef struct heed_flash_work {
+    heed_key_block keys;
+    heed_query_block *query;                          /* [heads of a group] */
+    float *sum;                                       /* [R][value_stride] */
+    float *max, *norm_sum, *count, *rescale, *moment; /* [R] */
+    float *score;                                     /* [HEED_STRIP][HEED_KEYS] */
+    uint8_t *was_open; /* [HEED_STRIP][HEED_KEYS], for values that are not finite */
+    uint8_t *state;    /* [heads of a group][subs]: what a head's queries see of each run of HEED_SUB keys */
+    heed_row_end *end; /* [R] */
+    float *kept;       /* [R][keys rounded up] unnormalised weights, with capture */
+    float *kept_rescale; /* [blocks][R] */
+    int64_t kept_stride; /* an odd number of cache lines */
+    int64_t all_rows;    /* R */
+    int64_t subs;        /* of all keys, in whole blocks */
+    heed_row_work rows;
+    heed_sight sight;
+    heed_bf16_work bf16; /* where pipeline->fast_products */
+} heed_flash_work;
+
+/* Whether any of the HEED_SUBS runs of a block is open at all. */
+static inline bool heed_seen(const uint8_t *sub)
+{
+    int seen = HEED_CLOSED;
+    for (int s = 0; s < HEED_SUBS; s++)
+        seen |= sub[s];
+    return seen != HEED_CLOSED;
+}
+
+/* Whether statistics of this run need the weights of complete rows. */
+bool heed_flash_keeps(const heed_run *run, const heed_pipeline *pipeline);
+
+/* Final scale, lse, read stage, and the way out for one head's rows; row0 is its first row among all. */
+void heed_flash_finish(const heed_run *run, const heed_pipeline *pipeline, heed_flash_work *work,
+                       const heed_query_block *query, int64_t row0);
+
+/* Statistics from the weights that were kept; key_sums [M] of this head, or NULL. */
+void heed_flash_sweep(const heed_run *run, const heed_pipeline *pipeline, heed_flash_work *work,
+                      const heed_query_block *query, int64_t row0, float *key_sums);
+
+#endif
