@@ -200,7 +200,7 @@ static void run_gradients(const example *e, bench *b, const float *dscore, float
 
 static double tolerance(const example *e, double size)
 {
-    return 2e-6 * (1 + size) * (1 + sqrt(e->dim) / 4);
+    return 4e-6 * (1 + size) * (1 + sqrt(e->dim) / 4);
 }
 
 static void check_scores(heed_isa isa)

@@ -11,7 +11,8 @@
 #define HEED_Q8_BYTES 34
 #define HEED_Q4_BYTES 18
 
-/* f16 to float by integers: exponent moved by 112, infinities and NaN by 224, denormals normalised by a multiplication. */
+/* f16 to float by integers: exponent moved by 112, infinities and NaN by 224, denormals normalised by a
+ * multiplication. */
 static inline float heed_f16(uint16_t half)
 {
     const uint32_t sign = (uint32_t)(half & 0x8000u) << 16, rest = (uint32_t)(half & 0x7fffu);

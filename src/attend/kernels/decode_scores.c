@@ -103,12 +103,17 @@ HEED_INLINE void score_pairs(const heed_type type, const int rows, const int pai
         memcpy(score + r * HEED_KEYS + first, out + r * pairs, pairs * sizeof(float));
 }
 
+/* RUN keys; `fetch`: the rows that are `ahead` of them are asked for on the way. */
 #define SCORE_RUN(type, rows, pairs)                                                                         \
-    static __attribute__((noinline)) void score_##type##_##rows(                                             \
-        const heed_decode_rows *keys, int first, const float *query, int64_t stride, float *score)           \
+    static __attribute__((noinline)) void score_##type##_##rows(const heed_decode_rows *keys, int first,     \
+                                                                bool fetch, const float *query,              \
+                                                                int64_t stride, float *score)                \
     {                                                                                                        \
-        for (int j = first; j < first + RUN; j += pairs)                                                     \
+        for (int j = first; j < first + RUN; j += pairs) {                                                   \
+            for (int i = 0; fetch && i < pairs; i++)                                                         \
+                heed_fetch_row(keys->row[j + keys->ahead + i], keys->lines);                                 \
             score_pairs(HEED_##type, rows, pairs, keys, j, query, stride, score);                            \
+        }                                                                                                    \
     }
 
 #define SCORE_RUNS(type)                                                                                     \
@@ -123,8 +128,8 @@ SCORE_RUNS(BF16)
 SCORE_RUNS(Q8)
 SCORE_RUNS(Q4)
 
-typedef void score_run(const heed_decode_rows *keys, int first, const float *query, int64_t stride,
-                       float *score);
+typedef void score_run(const heed_decode_rows *keys, int first, bool fetch, const float *query,
+                       int64_t stride, float *score);
 
 static score_run *const score_runs[HEED_TYPES][4] = {
     [HEED_F32] = {score_F32_1, score_F32_2, score_F32_3, score_F32_4},
@@ -138,12 +143,9 @@ void heed_decode_scores(const heed_decode_rows *keys, int rows, const float *que
                         float *score)
 {
     score_run *const *run = score_runs[keys->type];
-    for (int j = 0; j < keys->count; j += RUN) {
-        for (int i = j + keys->ahead; i < j + keys->ahead + RUN; i++)
-            heed_fetch_row(keys->row[i], keys->lines);
+    for (int j = 0; j < keys->count; j += RUN)
         for (int r = 0; r < rows; r += 4) {
             const int here = rows - r < 4 ? rows - r : 4;
-            run[here - 1](keys, j, query + r * stride, stride, score + r * HEED_KEYS);
+            run[here - 1](keys, j, r == 0, query + r * stride, stride, score + r * HEED_KEYS);
         }
-    }
 }

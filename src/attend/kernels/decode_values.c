@@ -10,10 +10,23 @@
 
 #define RUN HEED_SUB /* rows over which sums stay in registers */
 
-/* Rows first.. of RUN; `at`: bytes into the row; i: vector in a block; part: entries of a vector that is not
- * whole. */
-HEED_INLINE void add_columns(const heed_type type, const int rows, const int vectors,
-                             const heed_decode_rows *values, int first, int64_t at, int i, int part,
+/* A pointer of its own for each vector makes the weights operands of the multiplications, where the
+ * instruction set has such: values that are whole numbers leave no room for more instructions that write
+ * registers. */
+#if HEED_WIDTH == 16
+#define OWN_POINTER(x) __asm__ volatile("" : "+r"(x))
+#else
+#define OWN_POINTER(x) (void)(x)
+#endif
+
+/* Columns of RUN rows. */
+typedef struct columns {
+    const char *const *row, *const *next; /* [RUN] rows, and those to ask for on the way */
+    int64_t at;                           /* bytes into each */
+    int vector, part; /* in blocks, the first vector; entries of a vector that is not whole, else 0 */
+} columns;
+
+HEED_INLINE void add_columns(const heed_type type, const int rows, const int vectors, const columns from,
                              const float *weight, float *sum, int64_t stride)
 {
     heed_vec total[4][8];
@@ -22,20 +35,31 @@ HEED_INLINE void add_columns(const heed_type type, const int rows, const int vec
 #pragma GCC unroll 8
         for (int c = 0; c < vectors; c++)
             total[r][c] = heed_vec_load(sum + r * stride + c * HEED_WIDTH);
-    for (int j = first; j < first + RUN; j++) {
-        const char *row = values->row[j] + at;
+    const float *own[8];
+#pragma GCC unroll 8
+    for (int c = 0; c < vectors; c++) {
+        own[c] = weight;
+        if (heed_is_blocks(type))
+            OWN_POINTER(own[c]);
+    }
+    const int64_t bytes = heed_is_blocks(type) ? 0 : vectors * HEED_WIDTH * heed_step_bytes(type);
+    for (int j = 0; j < RUN; j++) {
+        const char *row = from.row[j] + from.at;
+#pragma GCC unroll 8
+        for (int64_t b = 0; b < bytes; b += 64)
+            __builtin_prefetch(from.next[j] + from.at + b);
 #pragma GCC unroll 8
         for (int c = 0; c < vectors; c++) {
             heed_vec value;
             if (heed_is_blocks(type))
-                value = heed_load_block_vec(type, row, i + c);
-            else if (part)
-                value = heed_load_part(type, row, part);
+                value = heed_load_block_vec(type, row, from.vector + c);
+            else if (from.part)
+                value = heed_load_part(type, row, from.part);
             else
                 value = heed_load_vec(type, row + c * HEED_WIDTH * heed_step_bytes(type));
 #pragma GCC unroll 4
             for (int r = 0; r < rows; r++)
-                total[r][c] += weight[r * HEED_KEYS + j] * value;
+                total[r][c] += own[c][r * HEED_KEYS + j] * value;
         }
     }
 #pragma GCC unroll 4
@@ -45,53 +69,51 @@ HEED_INLINE void add_columns(const heed_type type, const int rows, const int vec
             heed_vec_store(sum + r * stride + c * HEED_WIDTH, total[r][c]);
 }
 
-/* All columns of a run of floating-point rows, `vectors` at a time. */
-HEED_INLINE void add_floats(const heed_type type, const int rows, const int vectors,
-                            const heed_decode_rows *values, int first, const float *weight, float *sum,
-                            int64_t stride)
+/* All columns of floating-point rows, `vectors` at a time. */
+HEED_INLINE void add_floats(const heed_type type, const int rows, const int vectors, columns from, int dim,
+                            const float *weight, float *sum, int64_t stride)
 {
-    const int whole = values->dim / HEED_WIDTH, part = values->dim % HEED_WIDTH;
-    const int64_t bytes = HEED_WIDTH * heed_step_bytes(type);
+    const int whole = dim / HEED_WIDTH, part = dim % HEED_WIDTH;
     int c = 0;
-    for (; c + vectors <= whole; c += vectors)
-        add_columns(type, rows, vectors, values, first, c * bytes, 0, 0, weight, sum + c * HEED_WIDTH,
-                    stride);
-    for (; vectors > 4 && c + 4 <= whole; c += 4)
-        add_columns(type, rows, 4, values, first, c * bytes, 0, 0, weight, sum + c * HEED_WIDTH, stride);
-    for (; vectors > 2 && c + 2 <= whole; c += 2)
-        add_columns(type, rows, 2, values, first, c * bytes, 0, 0, weight, sum + c * HEED_WIDTH, stride);
-    for (; c < whole; c++)
-        add_columns(type, rows, 1, values, first, c * bytes, 0, 0, weight, sum + c * HEED_WIDTH, stride);
+#define ADD(n)                                                                                               \
+    for (; c + (n) <= whole; c += (n), from.at += (n)*HEED_WIDTH * heed_step_bytes(type))                    \
+    add_columns(type, rows, n, from, weight, sum + c * HEED_WIDTH, stride)
+    ADD(vectors);
+    if (vectors > 4)
+        ADD(4);
+    if (vectors > 2)
+        ADD(2);
+    ADD(1);
+#undef ADD
+    from.part = part;
     if (part)
-        add_columns(type, rows, 1, values, first, c * bytes, 0, part, weight, sum + c * HEED_WIDTH, stride);
+        add_columns(type, rows, 1, from, weight, sum + c * HEED_WIDTH, stride);
 }
 
-/* One block of columns of a run of quantised rows. */
-HEED_INLINE void add_block(const heed_type type, const int rows, const int vectors,
-                           const heed_decode_rows *values, int first, int block, const float *weight,
-                           float *sum, int64_t stride)
+/* One block of columns of quantised rows. */
+HEED_INLINE void add_block(const heed_type type, const int rows, const int vectors, columns from,
+                           const float *weight, float *sum, int64_t stride)
 {
     const int together = vectors < HEED_BLOCK_VECTORS ? vectors : HEED_BLOCK_VECTORS;
 #pragma GCC unroll 8
-    for (int i = 0; i < HEED_BLOCK_VECTORS; i += together)
-        add_columns(type, rows, together, values, first, block * heed_step_bytes(type), i, 0, weight,
-                    sum + block * HEED_BLOCK + i * HEED_WIDTH, stride);
+    for (int i = 0; i < HEED_BLOCK_VECTORS; i += together) {
+        from.vector = i;
+        add_columns(type, rows, together, from, weight, sum + i * HEED_WIDTH, stride);
+    }
 }
 
 #define FLOATS(type, rows, vectors)                                                                          \
-    static __attribute__((noinline)) void add_##type##_##rows(const heed_decode_rows *values, int first,     \
-                                                              int block, const float *weight, float *sum,    \
-                                                              int64_t stride)                                \
+    static __attribute__((noinline)) void add_##type##_##rows(                                               \
+        const columns *from, int dim, const float *weight, float *sum, int64_t stride)                       \
     {                                                                                                        \
-        (void)block;                                                                                         \
-        add_floats(HEED_##type, rows, vectors, values, first, weight, sum, stride);                          \
+        add_floats(HEED_##type, rows, vectors, *from, dim, weight, sum, stride);                             \
     }
 #define BLOCKS(type, rows, vectors)                                                                          \
-    static __attribute__((noinline)) void add_##type##_##rows(const heed_decode_rows *values, int first,     \
-                                                              int block, const float *weight, float *sum,    \
-                                                              int64_t stride)                                \
+    static __attribute__((noinline)) void add_##type##_##rows(                                               \
+        const columns *from, int dim, const float *weight, float *sum, int64_t stride)                       \
     {                                                                                                        \
-        add_block(HEED_##type, rows, vectors, values, first, block, weight, sum, stride);                    \
+        (void)dim;                                                                                           \
+        add_block(HEED_##type, rows, vectors, *from, weight, sum, stride);                                   \
     }
 /* As many vectors of sums as leave registers for the values. */
 #define BY_ROWS(each, type)                                                                                  \
@@ -104,8 +126,8 @@ BY_ROWS(FLOATS, BF16)
 BY_ROWS(BLOCKS, Q8)
 BY_ROWS(BLOCKS, Q4)
 
-typedef void add_run(const heed_decode_rows *values, int first, int block, const float *weight, float *sum,
-                     int64_t stride);
+/* All columns of RUN rows, or one block of them. */
+typedef void add_run(const columns *from, int dim, const float *weight, float *sum, int64_t stride);
 
 static add_run *const add_runs[HEED_TYPES][4] = {
     [HEED_F32] = {add_F32_1, add_F32_2, add_F32_3, add_F32_4},
@@ -128,17 +150,19 @@ void heed_decode_values(const heed_decode_rows *values, int rows, const float *w
     add_run *const *run = add_runs[values->type];
     const bool scaled = heed_is_blocks(values->type);
     const int blocks = scaled ? (values->dim + HEED_BLOCK - 1) / HEED_BLOCK : 1;
-    for (int j = 0; j < values->count; j += RUN) {
-        for (int i = j + values->ahead; i < j + values->ahead + RUN; i++)
-            heed_fetch_row(values->row[i], values->lines);
+    for (int j = 0; j < values->count; j += RUN)
         for (int b = 0; b < blocks; b++) {
-            if (scaled)
-                scale_weights(rows, weight + j, values->scale + b * HEED_KEYS + j, work + j);
+            columns from = {.row = values->row + j, .at = b * heed_step_bytes(values->type)};
+            if (scaled) {
+                for (int i = b * RUN / blocks; i < (b + 1) * RUN / blocks; i++)
+                    heed_fetch_row(from.row[values->ahead + i], values->lines);
+                scale_weights(rows, weight + j, values->scale + b * HEED_KEYS + j, work);
+            }
             for (int r = 0; r < rows; r += 4) {
                 const int here = rows - r < 4 ? rows - r : 4;
-                run[here - 1](values, j, b, (scaled ? work : weight) + r * HEED_KEYS, sum + r * stride,
-                              stride);
+                from.next = from.row + (r == 0 ? values->ahead : 0);
+                run[here - 1](&from, values->dim, scaled ? work + r * HEED_KEYS : weight + r * HEED_KEYS + j,
+                              sum + r * stride + b * HEED_BLOCK, stride);
             }
         }
-    }
 }

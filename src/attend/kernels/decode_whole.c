@@ -25,8 +25,8 @@ bool heed_whole_products(heed_type type)
     return heed_is_blocks(type) && heed_cpu_has_avx512_vnni();
 }
 
-/* Largest |m|, with room for rounding: 32 entries times 128 must stay below 2^31 (q8), and three signed bytes hold no
- * more than 8355711 (q4). */
+/* Largest |m|, with room for rounding: 32 entries times 128 must stay below 2^31 (q8), and three signed bytes
+ * hold no more than 8355711 (q4). */
 static float most_whole(heed_type type)
 {
     return type == HEED_Q8 ? 524000.0f : 8355000.0f;
@@ -150,6 +150,8 @@ HEED_INLINE VNNI void score_keys(const heed_type type, const heed_decode_rows *k
     const char *const *row = keys->row + first;
     for (int b = 0; b < blocks; b++, query++) {
         __m512i word[8];
+        for (int i = b * KEYS / blocks; i < (b + 1) * KEYS / blocks; i++)
+            heed_fetch_row(row[keys->ahead + i], keys->lines);
         const int64_t at = b * heed_step_bytes(type) + 2;
         if (type == HEED_Q8)
             load_q8_words(row, at, word);
@@ -183,8 +185,6 @@ static VNNI void score_tile_q4(const heed_decode_rows *keys, int first, int rows
 void heed_whole_scores(const heed_decode_rows *keys, int rows, const heed_whole_query *query, float *score)
 {
     for (int j = 0; j < keys->count; j += KEYS) {
-        for (int i = j + keys->ahead; i < j + keys->ahead + KEYS; i++)
-            heed_fetch_row(keys->row[i], keys->lines);
         if (keys->type == HEED_Q8)
             score_tile_q8(keys, j, rows, query, score);
         else

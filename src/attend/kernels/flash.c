@@ -14,9 +14,31 @@
 #include "attend/kernels/flash_work.h"
 #include <string.h>
 
+#define MOST_CACHED ((size_t)8 << 20) /* bytes of packed keys and values that a thread keeps */
+
 static int padded_block(const heed_pipeline *pipeline)
 {
     return (int)heed_round_up(pipeline->query_block, HEED_STRIP);
+}
+
+static size_t key_floats(const heed_plan *plan, const heed_pipeline *pipeline)
+{
+    return (size_t)heed_row_stride(plan, pipeline) * HEED_KEY_STRIDE;
+}
+
+static size_t value_floats(const heed_plan *plan)
+{
+    return (size_t)heed_value_stride(plan) * HEED_KEYS;
+}
+
+/* Whether packed blocks are kept for the other queries of the head: where open blocks lie scattered, few
+ * queries share a block at a time, and packing it again for each would cost as much as using it. */
+static bool keeps_blocks(const heed_plan *plan, const heed_pipeline *pipeline)
+{
+    const size_t blocks = (size_t)((plan->problem.keys + HEED_KEYS - 1) / HEED_KEYS);
+    const size_t bytes = blocks * (key_floats(plan, pipeline) + value_floats(plan)) * sizeof(float);
+    const bool again = pipeline->kernel == HEED_KERNEL_SPARSE || heed_sweeps(plan, pipeline);
+    return again && !pipeline->keys_by_head && !pipeline->fast_products && bytes <= MOST_CACHED;
 }
 
 static heed_flash_work take_work(heed_arena *arena, const heed_plan *plan, const heed_pipeline *pipeline)
@@ -46,10 +68,16 @@ static heed_flash_work take_work(heed_arena *arena, const heed_plan *plan, const
     work.was_open = heed_arena_take(arena, HEED_STRIP * HEED_KEYS, 1);
     work.state = heed_arena_take(arena, (size_t)heads * (size_t)work.subs, 1);
     work.end = heed_arena_take(arena, rows, sizeof *work.end);
-    if (plan->problem.with & HEED_CAPTURES || plan->problem.with & HEED_WITH_ENTROPY) {
+    if (heed_sweeps(plan, pipeline)) {
         work.kept_stride = (int64_t)blocks * HEED_KEYS + 16;
         work.kept = heed_arena_take(arena, rows * (size_t)work.kept_stride, sizeof(float));
         work.kept_rescale = heed_arena_take(arena, rows * blocks, sizeof(float));
+    }
+    if (keeps_blocks(plan, pipeline)) {
+        work.cached_key = heed_arena_take(arena, blocks * key_floats(plan, pipeline), sizeof(float));
+        work.cached_value = heed_arena_take(arena, blocks * value_floats(plan), sizeof(float));
+        work.cached = heed_arena_take(arena, blocks, 1);
+        work.cached_batch = work.cached_group = -1;
     }
     work.rows = heed_take_row_work(arena, plan, block);
     work.sight = heed_take_sight(arena, plan);
@@ -313,6 +341,35 @@ static void begin_block(const heed_run *run, const heed_pipeline *pipeline, cons
     memset(work->sum, 0, (size_t)(at->heads * padded * heed_value_stride(run->plan)) * sizeof(float));
 }
 
+/* The same block, kept from an earlier visit or packed now. */
+static int pack_cached(const heed_run *run, const heed_pipeline *pipeline, const piece *at, int64_t b,
+                       heed_flash_work *work)
+{
+    heed_key_block *block = &work->keys;
+    const int64_t left = run->key_count[at->batch] - b * HEED_KEYS;
+    if (work->cached_batch != at->batch || work->cached_group != at->group) {
+        memset(work->cached, 0, (size_t)(work->subs / HEED_SUBS));
+        work->cached_batch = at->batch;
+        work->cached_group = at->group;
+    }
+    *block = (heed_key_block){.batch = at->batch,
+                              .group = at->group,
+                              .key0 = b * HEED_KEYS,
+                              .count = (int)(left < HEED_KEYS ? left : HEED_KEYS),
+                              .pos = block->pos,
+                              .transposed = work->cached_key + (size_t)b * key_floats(run->plan, pipeline),
+                              .value = work->cached_value + (size_t)b * value_floats(run->plan)};
+    block->cols = (int)heed_round_up(block->count, HEED_SUB);
+    if (work->cached[b]) {
+        heed_place_keys(run, block);
+        block->value_finite = work->cached[b] == 2;
+    } else {
+        pack_block(run, pipeline, work);
+        work->cached[b] = (uint8_t)(1 + block->value_finite);
+    }
+    return 0;
+}
+
 /* Packs what is seen of block b. Returns the first of its runs that is packed, or -1 when nothing is seen. */
 static int pack_seen(const heed_run *run, const heed_pipeline *pipeline, const piece *at, int64_t b,
                      heed_flash_work *work)
@@ -322,6 +379,8 @@ static int pack_seen(const heed_run *run, const heed_pipeline *pipeline, const p
     const heed_reach reach = reach_of(seen, HEED_SUBS);
     if (reach.first == reach.last)
         return -1;
+    if (work->cached)
+        return pack_cached(run, pipeline, at, b, work);
     heed_key_block *block = &work->keys;
     block->batch = at->batch;
     block->group = at->group;
@@ -358,7 +417,7 @@ static void run_block(const heed_run *run, const heed_pipeline *pipeline, const 
             for (int strip = 0; strip < rows; strip += HEED_STRIP) {
                 /* the next block comes into the cache a share at a time */
                 const int from = HEED_KEYS * strip / rows, until = HEED_KEYS * (strip + HEED_STRIP) / rows;
-                if (h == 0 && next < blocks)
+                if (h == 0 && next < blocks && !work->cached)
                     heed_prefetch_keys(run, at->batch, at->group, next * HEED_KEYS + from, until - from);
                 meet(run, pipeline, work, &work->query[h], strip, (int64_t)h * padded + strip, sub + packed,
                      keep);
@@ -381,7 +440,10 @@ void heed_flash_forward(const heed_run *run, const heed_pipeline *pipeline)
     const int64_t segments = pipeline->segments ? pipeline->segments : blocks;
     const int64_t pieces = problem->batch * problem->kv_heads * segments;
     float *sums = run->extra->capture.key_sums ? (float *)run->shared : NULL;
-    const int64_t heads_keys = problem->heads * problem->keys;
+    const int64_t heads_keys = problem->heads * problem->keys, kv = problem->batch * problem->kv_heads;
+    const bool by_head = keeps_blocks(plan, pipeline);
+    const int64_t share = (pieces + problem->threads - 1) / problem->threads;
+    const int chunk = by_head ? (int)(share < segments ? share : segments) + (pieces == 0) : 1;
     if (sums)
         memset(sums, 0, (size_t)(segments * problem->batch * heads_keys) * sizeof(float));
 
@@ -389,11 +451,12 @@ void heed_flash_forward(const heed_run *run, const heed_pipeline *pipeline)
     {
         heed_arena arena = {.base = run->threads + (size_t)heed_thread() * run->per_thread};
         heed_flash_work work = take_work(&arena, plan, pipeline);
-#pragma omp for schedule(dynamic, 1)
+#pragma omp for schedule(dynamic, chunk)
         for (int64_t n = 0; n < pieces; n++) {
-            /* the last blocks first: under a causal mask they are the longest */
-            const int64_t segment = segments - 1 - n / (problem->batch * problem->kv_heads);
-            const int64_t rest = n % (problem->batch * problem->kv_heads);
+            /* The last blocks first: under a causal mask they are the longest. Kept blocks serve one kv head.
+             */
+            const int64_t segment = segments - 1 - (by_head ? n % segments : n / kv);
+            const int64_t rest = by_head ? n / segments : n % kv;
             const int batch = (int)(rest / problem->kv_heads), group = (int)(rest % problem->kv_heads);
             const int first = pipeline->group_first[group];
             const piece at = {.batch = batch,

@@ -43,14 +43,24 @@ int64_t heed_decode_most_queries(const heed_plan *plan, const heed_pipeline *pip
 heed_status heed_backward(const heed_run *run);
 void heed_backward_layout(heed_plan *plan);
 
+/* Whether statistics of this plan need the weights of complete rows; entropies of exponentials do not. */
+static inline bool heed_sweeps(const heed_plan *plan, const heed_pipeline *pipeline)
+{
+    const unsigned with = plan->problem.with;
+    const bool moment = pipeline->form[pipeline->normalise].form->flags & HEED_KEEPS_MOMENT;
+    return with & (HEED_WITH_KEY_SUMS | HEED_WITH_TOP | HEED_WITH_WEIGHTS) ||
+           (with & HEED_WITH_ENTROPY && !moment);
+}
+
 /* Stores one row's lse where the caller wants it. */
 void heed_write_lse(const heed_run *run, int64_t batch, int64_t head, int64_t query, float lse);
 
 /* What backward makes weights from: the largest logit and what the norm is beyond it, or 0 and the norm. */
-static inline void heed_put_row_state(const heed_run *run, const heed_pipeline *pipeline, int64_t row, float max,
-                                      const heed_row_end *end)
+static inline void heed_put_row_state(const heed_run *run, const heed_pipeline *pipeline, int64_t row,
+                                      float max, const heed_row_end *end)
 {
-    const bool apart = pipeline->form[pipeline->normalise].form->flags & HEED_KEEPS_MOMENT && max != -INFINITY;
+    const bool apart =
+        pipeline->form[pipeline->normalise].form->flags & HEED_KEEPS_MOMENT && max != -INFINITY;
     if (!run->row_state)
         return;
     run->row_state[2 * row] = apart ? max : 0.0f;

@@ -26,6 +26,10 @@ typedef struct heed_flash_work {
     int64_t kept_stride; /* an odd number of cache lines */
     int64_t all_rows;    /* R */
     int64_t subs;        /* of all keys, in whole blocks */
+    float *cached_key,
+        *cached_value; /* [blocks][..] packed blocks of one kv head, where they come back in no order */
+    uint8_t *cached;   /* [blocks] 0 not yet; else 1 + whether the values are finite */
+    int cached_batch, cached_group;
     heed_row_work rows;
     heed_sight sight;
     heed_bf16_work bf16; /* where pipeline->fast_products */

@@ -1,4 +1,5 @@
-/* The table of forms in the build for one instruction set: each stage's table.h lists its forms, one a line. */
+/* The table of forms in the build for one instruction set: each stage's table.h lists its forms, one a line.
+ */
 #include "attend/kernels/isa.h"
 
 #include <heed/form.h>
@@ -42,4 +43,4 @@ static const heed_form *const cache[] = {
 static const heed_form *const none[] = {NULL};
 
 const heed_form *const *const heed_form_table[HEED_STAGES] = {score, position, where, select, normalise,
-                                                               heads, read,     none,  none,   cache};
+                                                              heads, read,     none,  none,   cache};

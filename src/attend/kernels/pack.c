@@ -178,7 +178,7 @@ static void run_prepares(const heed_pipeline *pipeline, bool keys, heed_rows row
         hook[i](state[i], &rows);
         rows.in = rows.out;
     }
-    if (count == 0)
+    if (count == 0 && rows.in != out)
         for (int r = 0; r < rows.count; r++)
             memcpy(out + r * out_stride, rows.in + r * rows.in_stride, (size_t)dim_out * sizeof(float));
     if (scale != 1.0f)
@@ -205,15 +205,16 @@ void heed_prepare_queries(const heed_run *run, const heed_pipeline *pipeline, he
     continue_positions(block->pos, block->rows, padded);
     block->contiguous = run->default_positions || heed_runs_by_one(block->pos, padded);
 
-    heed_load_rows(run, &run->q, false, block->batch, block->head, block->query0, block->rows, work->raw,
-                   stride);
+    const bool plain = pipeline->plain_query && pipeline->auxes == 0;
+    float *raw = plain ? block->prepared : work->raw;
+    heed_load_rows(run, &run->q, false, block->batch, block->head, block->query0, block->rows, raw, stride);
     heed_rows rows = {.count = block->rows,
                       .dim = (int)plan->problem.dim,
                       .batch = block->batch,
                       .head = block->head,
                       .pos = block->pos,
                       .contiguous = block->contiguous,
-                      .in = work->raw,
+                      .in = raw,
                       .in_stride = stride};
     if (pipeline->auxes > 0)
         memset(block->aux, 0, (size_t)padded * (size_t)pipeline->aux_floats * sizeof(float));

@@ -2,8 +2,9 @@
  *
  *     c[r][x] (+)= sum_k a[r][k] b[k][x],     r < HEED_STRIP, x < vectors * HEED_WIDTH
  *
- * Entries of a are broadcast, rows of b are read as vectors, the sums stay in registers. Both strides of a are free, so the
- * one function serves q kᵀ (b: transposed keys), w v (b: values), and the transposed products of the backward pass.
+ * Entries of a are broadcast, rows of b are read as vectors, the sums stay in registers. Both strides of a
+ * are free, so the one function serves q kᵀ (b: transposed keys), w v (b: values), and the transposed
+ * products of the backward pass.
  */
 #ifndef HEED_KERNELS_PANEL_H
 #define HEED_KERNELS_PANEL_H

@@ -327,7 +327,8 @@ static void add_dkey_transposed(const heed_backward_work *back, back_work *work,
             to[j * back->row_stride + d] += work->dkey_transposed[d * HEED_KEY_STRIDE + j];
 }
 
-/* Pairs that neither this head can see nor, where heads mix, another one: a sum over the row may have reached them. */
+/* Pairs that neither this head can see nor, where heads mix, another one: a sum over the row may have reached
+ * them. */
 static void zero_unseen(const back_work *work, const heed_row_head *head)
 {
     const heed_rows_work *w = &work->rows;

@@ -92,7 +92,7 @@ static void choose_blocks(const heed_plan *plan, heed_pipeline *pipeline)
     int64_t rows = clamp(ROW_BYTES / row, HEED_STRIP, ROWS_AT_ONCE) / heads;
     if (pipeline->kernel == HEED_KERNEL_SPARSE)
         rows = SCATTERED_BLOCK;
-    if (p->with & (HEED_WITH_KEY_SUMS | HEED_WITH_TOP | HEED_WITH_WEIGHTS | HEED_WITH_ENTROPY))
+    if (heed_sweeps(plan, pipeline))
         rows = clamp(KEPT_BYTES / ((p->keys + HEED_KEYS) * 4 * heads), 1, rows);
     rows = heed_round_up(clamp(rows, 1, p->queries > 0 ? p->queries : 1), HEED_STRIP);
     pipeline->query_block = (int)rows;
