@@ -1,6 +1,7 @@
 /* Executing a plan: checks the tensors, lays positions and parameters into scratch, and hands over to the
  * kernels. */
 #include "attend/execute.h"
+#include "base/try.h"
 #include <math.h>
 #include <string.h>
 
@@ -94,13 +95,6 @@ static heed_status check_shape(const char *name, const heed_tensor *tensor, heed
     return HEED_OK;
 }
 
-#define TRY(call)                                                                                            \
-    do {                                                                                                     \
-        const heed_status status_ = (call);                                                                  \
-        if (status_ != HEED_OK)                                                                              \
-            return status_;                                                                                  \
-    } while (0)
-
 static heed_status check_inputs(const heed_plan *plan, const heed_tensor *q, const heed_tensor *k,
                                 const heed_tensor *v)
 {
@@ -170,8 +164,8 @@ static heed_status count_what_exists(setup *s, const heed_plan *plan, const heed
 
 static heed_status beyond(const char *name, int64_t i, int64_t pos)
 {
-    return heed_fail(HEED_INVALID, "%s[%lld] is %lld, positions must be smaller in size than 2^30", name, (long long)i,
-                     (long long)pos);
+    return heed_fail(HEED_INVALID, "%s[%lld] is %lld, positions must be smaller in size than 2^30", name,
+                     (long long)i, (long long)pos);
 }
 
 static heed_status place_queries(setup *s, const heed_plan *plan, const heed_extra *extra)

@@ -9,7 +9,7 @@
 /* Bytes at the start of scratch for the run itself, its pipelines, positions and derived values. */
 size_t heed_run_tables(const heed_plan *plan);
 
-/* Whether two states are the same use of a form: same form, same arguments; they share parameters then. */
-bool heed_same_form(const heed_form_state *a, const heed_form_state *b);
+/* Lists the parameters of all forms and makes their initial values. */
+heed_status heed_list_params(heed_plan *plan);
 
 #endif

@@ -5,11 +5,11 @@
 #include <heed/attend.h>
 #include <stdatomic.h>
 
-#define HEED_MAX_FORMS 24 /* forms in one pipeline */
-#define HEED_MAX_WHERE 64 /* nodes in a `where` expression */
-#define HEED_MAX_HOOKS 8  /* forms with the same hook in one pipeline */
+#define HEED_MAX_FORMS 24                   /* forms in one pipeline */
+#define HEED_MAX_WHERE 64                   /* nodes in a `where` expression */
+#define HEED_MAX_HOOKS 8                    /* forms with the same hook in one pipeline */
 #define HEED_POSITION_LIMIT ((1 << 30) - 1) /* so that distances fit into 32 bits */
-#define HEED_KEYS 128 /* keys packed at a time */
+#define HEED_KEYS 128                       /* keys packed at a time */
 #define HEED_KEY_STRIDE                                                                                      \
     144 /* floats from row to row of transposed keys: an odd number of cache lines, so that rows spread      \
            over the sets of a cache */

@@ -1,19 +1,13 @@
 /* heed attend: runs a spec on the tensors of a file. */
 #include "attend/spec_reader.h"
 #include "base/cpu.h"
+#include "base/try.h"
 #include "cli/cli.h"
 #include "cli/inputs.h"
 #include "cli/report.h"
 
 #include <string.h>
 #include <time.h>
-
-#define TRY(call)                                                                                            \
-    do {                                                                                                     \
-        const heed_status status_ = (call);                                                                  \
-        if (status_ != HEED_OK)                                                                              \
-            return status_;                                                                                  \
-    } while (0)
 
 #define MOST_OUTPUTS (16 + HEED_STAGES * HEED_MAX_PARAMS * 4)
 

@@ -2,16 +2,10 @@
 #include "cli/inputs.h"
 
 #include "attend/spec_reader.h"
+#include "base/try.h"
 
 #include <stdio.h>
 #include <string.h>
-
-#define TRY(call)                                                                                            \
-    do {                                                                                                     \
-        const heed_status status_ = (call);                                                                  \
-        if (status_ != HEED_OK)                                                                              \
-            return status_;                                                                                  \
-    } while (0)
 
 /* Tensors beside q, k and v. */
 typedef struct extra_tensor {

@@ -1,17 +1,11 @@
 /* heed random: a file of random tensors to try a spec on. */
+#include "base/try.h"
 #include "cli/cli.h"
 #include "cli/inputs.h"
 #include "cli/shape.h"
 
 #include <math.h>
 #include <string.h>
-
-#define TRY(call)                                                                                            \
-    do {                                                                                                     \
-        const heed_status status_ = (call);                                                                  \
-        if (status_ != HEED_OK)                                                                              \
-            return status_;                                                                                  \
-    } while (0)
 
 enum { MOST_TENSORS = 200, SEGMENTS = 4 };
 

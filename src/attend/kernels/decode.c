@@ -63,9 +63,9 @@ heed_decode_sizes heed_decode_sizes_of(const heed_plan *plan, const heed_pipelin
                                .value_stride = heed_round_up(p->value_dim, HEED_BLOCK)};
     sizes.rows = sizes.heads * sizes.queries;
     if (heed_is_blocks(p->k_type))
-        sizes.key_scales = sizes.stride / HEED_BLOCK;
+        sizes.key_blocks = sizes.stride / HEED_BLOCK;
     if (heed_is_blocks(p->v_type))
-        sizes.value_scales = sizes.value_stride / HEED_BLOCK;
+        sizes.value_blocks = sizes.value_stride / HEED_BLOCK;
     const unsigned captures = HEED_WITH_KEY_SUMS | HEED_WITH_TOP | HEED_WITH_WEIGHTS;
     const heed_form *normalise = pipeline->form[pipeline->normalise].form;
     sizes.keeps =
@@ -88,7 +88,7 @@ static heed_decode_group *take_groups(heed_arena *arena, const heed_pipeline *pi
     int32_t *pos = heed_arena_take(arena, product(groups, s->heads, strip), sizeof *pos);
     float *aux = heed_arena_take(arena, product(groups * s->heads, strip, pipeline->aux_floats), sizeof *aux);
     float *prepared = heed_arena_take(arena, product(groups, s->rows, s->stride), sizeof *prepared);
-    const int64_t whole_blocks = pipeline->fast_products ? s->key_scales : 0;
+    const int64_t whole_blocks = pipeline->fast_products ? s->key_blocks : 0;
     heed_whole_query *whole = heed_arena_take(arena, product(groups, s->rows, whole_blocks), sizeof *whole);
     uint8_t *state = heed_arena_take(arena, product(groups, s->heads, s->blocks), sizeof *state);
     bool *begun = heed_arena_take(arena, product(groups, s->pieces, 1), sizeof *begun);
@@ -134,8 +134,9 @@ static heed_decode_work take_work(heed_arena *arena, const heed_plan *plan, cons
     work.end = heed_arena_take(arena, rows, sizeof *work.end);
     work.key = heed_arena_take(arena, HEED_KEYS * (size_t)s->stride, sizeof(float));
     work.value = heed_arena_take(arena, HEED_KEYS * (size_t)s->value_stride, sizeof(float));
-    work.key_scale = heed_arena_take(arena, HEED_KEYS * (size_t)s->key_scales, sizeof(float));
-    work.value_scale = heed_arena_take(arena, HEED_KEYS * (size_t)s->value_scales, sizeof(float));
+    const int64_t blocks = s->key_blocks > s->value_blocks ? s->key_blocks : s->value_blocks;
+    work.half = heed_arena_take(arena, HEED_SUB * (size_t)blocks, sizeof *work.half);
+    work.scale = heed_arena_take(arena, HEED_SUB * (size_t)blocks, sizeof(float));
     work.row = heed_arena_take(arena, 2 * HEED_KEYS + HEED_AHEAD, sizeof *work.row);
     work.pos = heed_arena_take(arena, HEED_KEYS, sizeof *work.pos);
     for (int i = 0; i < 2; i++)
@@ -223,7 +224,7 @@ static void begin_group(const heed_run *run, const heed_pipeline *pipeline, cons
 #if HEED_WIDTH == 16
     for (int r = 0; group->is_whole && r < group->rows; r++)
         group->is_whole = heed_whole_queries(run->k.type, group->prepared + r * sizes->stride,
-                                             sizes->key_scales, group->whole + r * sizes->key_scales);
+                                             sizes->key_blocks, group->whole + r * sizes->key_blocks);
 #endif
     if (group->rows > 0)
         settle_blocks(run, pipeline, sizes, group, work);

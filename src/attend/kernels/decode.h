@@ -23,7 +23,8 @@ typedef struct heed_decode_rows {
     int dim;                /* entries of a row */
     const char *const *row; /* [count], and behind them `ahead` rows that will be read next */
     int ahead, lines;       /* cache lines of such a row */
-    const float *scale;     /* [blocks][HEED_KEYS] of quantised rows */
+    uint16_t *half;         /* [blocks][HEED_SUB] room for scales of quantised rows; see decode_scales.h */
+    float *scale;           /* [blocks][HEED_SUB] */
 } heed_decode_rows;
 
 /* The queries that meet one kv head of one batch entry; rows of one query head lie together. */
@@ -55,7 +56,7 @@ typedef struct heed_decode_sizes {
     int rows;                         /* heads * queries */
     int64_t groups, pieces, blocks;   /* kv heads of all batch entries; pieces and key blocks of a group */
     int64_t stride, value_stride;     /* of prepared rows and of sums: whole blocks */
-    int64_t key_scales, value_scales; /* blocks a row; 0 where it is not quantised */
+    int64_t key_blocks, value_blocks; /* blocks a row; 0 where it is not quantised */
     bool keeps;                       /* weights are kept for statistics */
 } heed_decode_sizes;
 
@@ -68,12 +69,13 @@ typedef struct heed_decode_work {
     float *all[HEED_SUMS]; /* [rows] sums of whole rows */
     heed_row_end *end;     /* [rows] */
     float *key,
-        *value; /* [HEED_KEYS][stride], [HEED_KEYS][value_stride] where rows cannot be read in place */
-    float *key_scale, *value_scale; /* [blocks][HEED_KEYS] */
-    const char **row;               /* [2 HEED_KEYS + HEED_AHEAD] keys, values, keys of the next tile */
-    int32_t *pos;                   /* [HEED_KEYS] */
-    uint8_t *partly[2];             /* [heads] of this tile and of the next */
-    float *prepared;                /* [queries rounded up to strips][heed_row_stride] */
+        *value;       /* [HEED_KEYS][stride], [HEED_KEYS][value_stride] where rows cannot be read in place */
+    uint16_t *half;   /* [blocks][HEED_SUB] of k or of v */
+    float *scale;     /* [blocks][HEED_SUB] */
+    const char **row; /* [2 HEED_KEYS + HEED_AHEAD] keys, values, keys of the next tile */
+    int32_t *pos;     /* [HEED_KEYS] */
+    uint8_t *partly[2]; /* [heads] of this tile and of the next */
+    float *prepared;    /* [queries rounded up to strips][heed_row_stride] */
     heed_row_work rows;
     heed_sight sight;
 } heed_decode_work;
@@ -88,8 +90,8 @@ typedef struct heed_decode_work {
 #define heed_decode_finish HEED_LOCAL(heed_decode_finish)
 
 /* score [rows][HEED_KEYS] = query [rows][stride] times keys; query is 0 from dim up to a multiple of
- * HEED_BLOCK. */
-void heed_decode_scores(const heed_decode_rows *keys, int rows, const float *query, int64_t stride,
+ * HEED_BLOCK. False, with the scores left undone, where a scale of quantised keys is not finite. */
+bool heed_decode_scores(const heed_decode_rows *keys, int rows, const float *query, int64_t stride,
                         float *score);
 
 /* sum [rows][stride] += weight [rows][HEED_KEYS] times values; work: [rows][HEED_KEYS]. */
@@ -103,7 +105,7 @@ bool heed_whole_products(heed_type type);
  * block's largest entry. */
 bool heed_whole_queries(heed_type type, const float *query, int64_t blocks, heed_whole_query *to);
 /* As heed_decode_scores, query [rows][blocks]. */
-void heed_whole_scores(const heed_decode_rows *keys, int rows, const heed_whole_query *query, float *score);
+bool heed_whole_scores(const heed_decode_rows *keys, int rows, const heed_whole_query *query, float *score);
 #endif
 
 heed_decode_sizes heed_decode_sizes_of(const heed_plan *plan, const heed_pipeline *pipeline);

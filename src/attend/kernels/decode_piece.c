@@ -98,51 +98,32 @@ static bool readable(const heed_tensor *tensor)
     return aligned;
 }
 
-/* Scales of all blocks of the rows, [blocks][HEED_KEYS]; false if one is not finite. */
-static bool load_scales(const heed_decode_rows *rows, int64_t blocks, float *scale)
+/* The rows of k or v in a tile. */
+static heed_decode_rows rows_of(const passing *p, const part *at, const heed_tensor *tensor, const char **row)
 {
-    const int64_t bytes = heed_step_bytes(rows->type);
-    uint16_t half[HEED_KEYS];
-    float odd = 0.0f;
-    for (int64_t b = 0; b < blocks; b++) {
-        float *to = scale + b * HEED_KEYS;
-        for (int j = 0; j < rows->count; j++)
-            memcpy(&half[j], rows->row[j] + b * bytes, sizeof half[j]);
-        heed_load_f16(half, to, rows->count);
-#pragma omp simd reduction(+ : odd)
-        for (int j = 0; j < rows->count; j++)
-            odd += to[j] * 0.0f;
-    }
-    return odd == 0.0f;
+    const int64_t bytes = heed_type_bytes(tensor->type, tensor->shape[3]);
+    return (heed_decode_rows){.type = tensor->type,
+                              .count = at->count,
+                              .dim = (int)tensor->shape[3],
+                              .row = row,
+                              .ahead = smaller(FETCH_BYTES / bytes + HEED_SUB, HEED_AHEAD),
+                              .lines = (int)((bytes + 63) / 64),
+                              .half = p->work->half,
+                              .scale = p->work->scale};
 }
 
-/* Describes the rows of k or v in a tile; `unpacked` takes them as floats where they cannot be read in place.
- */
-static heed_decode_rows rows_of(const passing *p, const part *at, bool keys, const char **row)
+/* Turns rows that cannot be read in place into floats, [HEED_KEYS][stride] in `to`. */
+static void unpack(const passing *p, const part *at, const heed_tensor *tensor, float *to, int64_t stride,
+                   heed_decode_rows *rows, const char **row)
 {
-    const heed_tensor *tensor = keys ? &p->run->k : &p->run->v;
-    float *unpacked = keys ? p->work->key : p->work->value;
-    float *scale = keys ? p->work->key_scale : p->work->value_scale;
-    const int64_t stride = keys ? p->sizes->stride : p->sizes->value_stride;
-    heed_decode_rows rows = {
-        .type = tensor->type, .count = at->count, .dim = (int)tensor->shape[3], .row = row, .scale = scale};
-    const int64_t bytes = heed_type_bytes(tensor->type, rows.dim);
-    rows.ahead = smaller(FETCH_BYTES / bytes + 1, HEED_AHEAD);
-    rows.lines = (int)((bytes + 63) / 64);
-    const int64_t blocks = keys ? p->sizes->key_scales : p->sizes->value_scales;
-    bool in_place = readable(tensor);
-    if (blocks > 0)
-        in_place = load_scales(&rows, blocks, scale);
-    if (!in_place) {
-        const bool paged = p->run->plan->problem.with & HEED_WITH_PAGES;
-        heed_load_rows(p->run, tensor, paged, p->group->batch, p->group->group, at->key0 + at->first,
-                       at->real, unpacked, stride);
-        for (int j = 0; j < at->real; j++)
-            row[j] = (const char *)(unpacked + j * stride);
-        repeat_last(row, at->real, at->count);
-        rows.type = HEED_F32;
-    }
-    return rows;
+    const bool paged = p->run->plan->problem.with & HEED_WITH_PAGES;
+    heed_load_rows(p->run, tensor, paged, p->group->batch, p->group->group, at->key0 + at->first, at->real,
+                   to, stride);
+    for (int j = 0; j < at->real; j++)
+        row[j] = (const char *)(to + j * stride);
+    repeat_last(row, at->real, at->count);
+    rows->type = HEED_F32;
+    rows->lines = 0;
 }
 
 /* The columns of block b that somebody sees. */
@@ -298,7 +279,9 @@ static void add_where_open(const passing *p, const part *at)
 static void add_values(const passing *p, const part *at, bool closed, const char **row)
 {
     const int64_t stride = p->sizes->value_stride, floats = p->group->rows * stride;
-    const heed_decode_rows values = rows_of(p, at, false, row);
+    heed_decode_rows values = rows_of(p, at, &p->run->v, row);
+    if (!readable(&p->run->v))
+        unpack(p, at, &p->run->v, p->work->value, stride, &values, row);
     if (closed)
         memcpy(p->work->before, p->out, (size_t)floats * sizeof(float));
     heed_decode_values(&values, p->group->rows, p->work->score, p->work->weight, p->out, stride);
@@ -320,19 +303,28 @@ static void keep_weights(const passing *p, const part *at)
     }
 }
 
+/* A scale that is not finite asks for the entries one by one, as does a query that is no whole number. */
+static void make_scores(const passing *p, const part *at, const char **row)
+{
+    const heed_decode_group *group = p->group;
+    heed_decode_rows keys = rows_of(p, at, &p->run->k, row);
+#if HEED_WIDTH == 16
+    if (group->is_whole && heed_whole_scores(&keys, group->rows, group->whole, p->work->score))
+        return;
+#endif
+    if (readable(&p->run->k) &&
+        heed_decode_scores(&keys, group->rows, group->prepared, p->sizes->stride, p->work->score))
+        return;
+    unpack(p, at, &p->run->k, p->work->key, p->sizes->stride, &keys, row);
+    heed_decode_scores(&keys, group->rows, group->prepared, p->sizes->stride, p->work->score);
+}
+
 /* row: addresses of this tile's keys and values, and of keys of the tile after it. */
 static void meet(const passing *p, part *at, const char **row)
 {
     heed_decode_group *group = p->group;
-    heed_decode_work *work = p->work;
     place_keys(p, at);
-    const heed_decode_rows keys = rows_of(p, at, true, row);
-#if HEED_WIDTH == 16
-    if (group->is_whole && heed_is_blocks(keys.type))
-        heed_whole_scores(&keys, group->rows, group->whole, work->score);
-    else
-#endif
-        heed_decode_scores(&keys, group->rows, group->prepared, p->sizes->stride, work->score);
+    make_scores(p, at, row);
     if (p->pipeline->adjusts > 0)
         for (int h = 0; h < group->heads; h++) {
             heed_tile tile = tile_of(p, at, h, 0, group->queries);

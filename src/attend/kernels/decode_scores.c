@@ -7,7 +7,7 @@
  * scores.
  */
 #include "attend/kernels/decode.h"
-#include "attend/kernels/decode_load.h"
+#include "attend/kernels/decode_scales.h"
 
 #define SUMS (HEED_WIDTH > 8 ? HEED_WIDTH : 8) /* pairs that go together */
 #define RUN 16                                 /* keys for which the queries are gone through */
@@ -65,7 +65,7 @@ HEED_INLINE void multiply(const heed_type type, const int rows, const int pairs,
         heed_vec right;
         if (heed_is_blocks(type))
             right = heed_load_block_vec(type, row, i) *
-                    keys->scale[at / heed_step_bytes(type) * HEED_KEYS + first + j];
+                    keys->scale[at / heed_step_bytes(type) * HEED_SUB + first % HEED_SUB + j];
         else
             right = part ? heed_load_part(type, row, part) : heed_load_vec(type, row);
 #pragma GCC unroll 4
@@ -139,13 +139,21 @@ static score_run *const score_runs[HEED_TYPES][4] = {
     [HEED_Q4] = {score_Q4_1, score_Q4_2, score_Q4_3, score_Q4_4},
 };
 
-void heed_decode_scores(const heed_decode_rows *keys, int rows, const float *query, int64_t stride,
+bool heed_decode_scores(const heed_decode_rows *keys, int rows, const float *query, int64_t stride,
                         float *score)
 {
     score_run *const *run = score_runs[keys->type];
-    for (int j = 0; j < keys->count; j += RUN)
+    heed_gather_scales(keys, 0);
+    for (int j = 0; j < keys->count; j += RUN) {
+        if (heed_is_blocks(keys->type) && j % HEED_SUB == 0) {
+            if (!heed_turn_scales(keys))
+                return false;
+            heed_gather_scales(keys, j + HEED_SUB);
+        }
         for (int r = 0; r < rows; r += 4) {
             const int here = rows - r < 4 ? rows - r : 4;
             run[here - 1](keys, j, r == 0, query + r * stride, stride, score + r * HEED_KEYS);
         }
+    }
+    return true;
 }

@@ -6,7 +6,7 @@
  * rows. Scales of quantised rows are multiplied into the weights, so that values enter as whole numbers.
  */
 #include "attend/kernels/decode.h"
-#include "attend/kernels/decode_load.h"
+#include "attend/kernels/decode_scales.h"
 
 #define RUN HEED_SUB /* rows over which sums stay in registers */
 
@@ -149,14 +149,19 @@ void heed_decode_values(const heed_decode_rows *values, int rows, const float *w
 {
     add_run *const *run = add_runs[values->type];
     const bool scaled = heed_is_blocks(values->type);
-    const int blocks = scaled ? (values->dim + HEED_BLOCK - 1) / HEED_BLOCK : 1;
-    for (int j = 0; j < values->count; j += RUN)
+    const int blocks = scaled ? heed_row_blocks(values) : 1;
+    heed_gather_scales(values, 0);
+    for (int j = 0; j < values->count; j += RUN) {
+        if (scaled) {
+            heed_turn_scales(values);
+            heed_gather_scales(values, j + RUN);
+        }
         for (int b = 0; b < blocks; b++) {
             columns from = {.row = values->row + j, .at = b * heed_step_bytes(values->type)};
             if (scaled) {
                 for (int i = b * RUN / blocks; i < (b + 1) * RUN / blocks; i++)
                     heed_fetch_row(from.row[values->ahead + i], values->lines);
-                scale_weights(rows, weight + j, values->scale + b * HEED_KEYS + j, work);
+                scale_weights(rows, weight + j, values->scale + b * RUN, work);
             }
             for (int r = 0; r < rows; r += 4) {
                 const int here = rows - r < 4 ? rows - r : 4;
@@ -165,4 +170,5 @@ void heed_decode_values(const heed_decode_rows *values, int rows, const float *w
                               sum + r * stride + b * HEED_BLOCK, stride);
             }
         }
+    }
 }

@@ -12,7 +12,7 @@
  * is known beforehand.
  */
 #include "attend/kernels/decode.h"
-#include "attend/kernels/decode_load.h"
+#include "attend/kernels/decode_scales.h"
 #include "base/cpu.h"
 
 #if HEED_WIDTH == 16
@@ -157,7 +157,7 @@ HEED_INLINE VNNI void score_keys(const heed_type type, const heed_decode_rows *k
             load_q8_words(row, at, word);
         else
             load_q4_words(row, at, word);
-        const __m512 scale = _mm512_loadu_ps(keys->scale + b * HEED_KEYS + first);
+        const __m512 scale = _mm512_loadu_ps(keys->scale + b * HEED_SUB + first % HEED_SUB);
         int r = 0;
         for (; r + 4 <= rows; r += 4)
             meet_block(4, word, scale, query + r * blocks, blocks, b == 0, score + r * HEED_KEYS + first);
@@ -182,14 +182,21 @@ static VNNI void score_tile_q4(const heed_decode_rows *keys, int first, int rows
     score_keys(HEED_Q4, keys, first, rows, query, score);
 }
 
-void heed_whole_scores(const heed_decode_rows *keys, int rows, const heed_whole_query *query, float *score)
+bool heed_whole_scores(const heed_decode_rows *keys, int rows, const heed_whole_query *query, float *score)
 {
+    heed_gather_scales(keys, 0);
     for (int j = 0; j < keys->count; j += KEYS) {
+        if (j % HEED_SUB == 0) {
+            if (!heed_turn_scales(keys))
+                return false;
+            heed_gather_scales(keys, j + HEED_SUB);
+        }
         if (keys->type == HEED_Q8)
             score_tile_q8(keys, j, rows, query, score);
         else
             score_tile_q4(keys, j, rows, query, score);
     }
+    return true;
 }
 
 #endif

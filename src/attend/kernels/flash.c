@@ -157,22 +157,6 @@ static heed_reach reach_of(const uint8_t *sub, int subs)
     return reach;
 }
 
-static heed_query_range range_of(const heed_run *run, const heed_query_block *query, int first, int rows)
-{
-    heed_query_range range = {.batch = query->batch,
-                              .head = query->head,
-                              .first = query->query0 + first,
-                              .last = query->query0 + first + rows - 1,
-                              .pos_min = query->pos[first],
-                              .pos_max = query->pos[first],
-                              .inputs = &run->inputs};
-    for (int i = first + 1; i < first + rows; i++) {
-        range.pos_min = query->pos[i] < range.pos_min ? query->pos[i] : range.pos_min;
-        range.pos_max = query->pos[i] > range.pos_max ? query->pos[i] : range.pos_max;
-    }
-    return range;
-}
-
 /* Kept weights of a strip in the current block of keys outside the columns first..last are 0. */
 static void clear_kept(heed_flash_work *work, int64_t row0, int rows, int64_t first, int64_t last)
 {
@@ -207,9 +191,9 @@ static void meet(const heed_run *run, const heed_pipeline *pipeline, heed_flash_
     const heed_key_block *keys = &work->keys;
     const int rows = query->rows - strip0 < HEED_STRIP ? query->rows - strip0 : HEED_STRIP;
     const int subs = keys->cols / HEED_SUB;
-    const int64_t row_stride = heed_row_stride(plan, pipeline), value_stride = heed_value_stride(plan);
+    const int64_t value_stride = heed_value_stride(plan);
     if (memchr(sub, HEED_PARTLY, (size_t)subs)) {
-        const heed_query_range range = range_of(run, query, strip0, rows);
+        const heed_query_range range = heed_range_of(run, query, strip0, rows);
         sub = heed_sub_states(run, pipeline, &range, keys->key0, keys->cols, &work->sight);
     }
     const heed_reach reach = reach_of(sub, subs);
@@ -223,25 +207,9 @@ static void meet(const heed_run *run, const heed_pipeline *pipeline, heed_flash_
             rescale[i] = 1.0f;
         return;
     }
-    heed_tile tile = {.rows = rows,
-                      .cols = last - first,
-                      .batch = query->batch,
-                      .head = query->head,
-                      .kv_head = keys->group,
-                      .query0 = query->query0 + strip0,
-                      .key0 = keys->key0 + first,
-                      .query_pos = query->pos + strip0,
-                      .key_pos = keys->pos + first,
-                      .contiguous = query->contiguous && keys->contiguous,
-                      .score =
-                          keep ? work->kept + row0 * work->kept_stride + keys->key0 + first : work->score,
-                      .stride = keep ? work->kept_stride : HEED_KEYS,
-                      .query = query->prepared + strip0 * row_stride,
-                      .query_stride = row_stride,
-                      .key = keys->transposed + first,
-                      .key_stride = HEED_KEY_STRIDE,
-                      .dim = pipeline->row_dim,
-                      .inputs = &run->inputs};
+    heed_tile tile = heed_tile_of(run, pipeline, query, strip0, rows, keys, first, last - first);
+    tile.score = keep ? work->kept + row0 * work->kept_stride + keys->key0 + first : work->score;
+    tile.stride = keep ? work->kept_stride : HEED_KEYS;
     if (pipeline->fast_products)
         heed_bf16_scores(pipeline, &work->bf16, &tile, first);
     else
@@ -328,7 +296,7 @@ static void begin_block(const heed_run *run, const heed_pipeline *pipeline, cons
         heed_prepare_queries(run, pipeline, query, &work->rows);
         if (pipeline->fast_products)
             heed_bf16_queries(run, pipeline, query);
-        const heed_query_range range = range_of(run, query, 0, rows);
+        const heed_query_range range = heed_range_of(run, query, 0, rows);
         uint8_t *state = work->state + h * work->subs;
         memset(state, HEED_CLOSED, (size_t)work->subs);
         const int64_t subs = heed_round_up(run->key_count[at->batch], HEED_SUB) / HEED_SUB;

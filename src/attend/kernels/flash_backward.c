@@ -81,23 +81,6 @@ typedef struct extent {
     int first_row[HEED_KEYS / HEED_SUB], last_row[HEED_KEYS / HEED_SUB];
 } extent;
 
-static heed_query_range range_of(const heed_run *run, int64_t batch, int head, int64_t query0, int rows)
-{
-    const int32_t *pos = run->query_pos + batch * run->plan->problem.queries + query0;
-    heed_query_range range = {.batch = (int)batch,
-                              .head = head,
-                              .first = query0,
-                              .last = query0 + rows - 1,
-                              .pos_min = pos[0],
-                              .pos_max = pos[0],
-                              .inputs = &run->inputs};
-    for (int i = 1; i < rows; i++) {
-        range.pos_min = pos[i] < range.pos_min ? pos[i] : range.pos_min;
-        range.pos_max = pos[i] > range.pos_max ? pos[i] : range.pos_max;
-    }
-    return range;
-}
-
 static bool any_open(const uint8_t *state, int n)
 {
     int seen = HEED_CLOSED;
@@ -116,7 +99,7 @@ static bool strip_backward(const heed_backward_work *work, back_work *mine, cons
     const heed_key_block *keys = &mine->keys;
     const int rows = query->rows - strip0 < HEED_STRIP ? query->rows - strip0 : HEED_STRIP;
     const int64_t query0 = query->query0 + strip0;
-    const heed_query_range range = range_of(run, query->batch, query->head, query0, rows);
+    const heed_query_range range = heed_range_of(run, query, strip0, rows);
     const uint8_t *sub = heed_sub_states(run, pipeline, &range, keys->key0, keys->cols, &mine->sight);
     int low = 0, high = keys->cols / HEED_SUB;
     while (low < high && sub[low] == HEED_CLOSED)
@@ -139,26 +122,10 @@ static bool strip_backward(const heed_backward_work *work, back_work *mine, cons
         partly |= sub[s] != HEED_OPEN;
 
     const int first = *first_col, cols = *last_col - first;
-    heed_tile tile = {.rows = rows,
-                      .cols = cols,
-                      .batch = query->batch,
-                      .head = query->head,
-                      .kv_head = keys->group,
-                      .query0 = query0,
-                      .key0 = keys->key0 + first,
-                      .query_pos = query->pos + strip0,
-                      .key_pos = keys->pos + first,
-                      .contiguous = query->contiguous && keys->contiguous,
-                      .score = weight + first,
-                      .stride = HEED_KEYS,
-                      .query = query->prepared + strip0 * work->row_stride,
-                      .query_stride = work->row_stride,
-                      .key = keys->transposed + first,
-                      .key_stride = HEED_KEY_STRIDE,
-                      .dim = pipeline->row_dim,
-                      .inputs = &run->inputs,
-                      .base = work->base + (query->batch * p->heads + query->head) * p->queries + query0,
-                      .dscore = dscore + first};
+    heed_tile tile = heed_tile_of(run, pipeline, query, strip0, rows, keys, first, cols);
+    tile.score = weight + first;
+    tile.dscore = dscore + first;
+    tile.base = work->base + (query->batch * p->heads + query->head) * p->queries + query0;
     heed_scores(pipeline, &tile);
     heed_adjust(pipeline, pipeline->adjust, pipeline->adjusts, &tile, query, strip0, mine->kept);
     const uint8_t *open = partly ? heed_mask_tile(run, pipeline, &tile, &mine->sight) : NULL;
@@ -211,26 +178,10 @@ static void pair_backward(const heed_backward_work *work, back_work *mine, const
         for (int i = 0; i < rows; i++)
             for (int j = first; j < last; j++)
                 dscore[i * HEED_KEYS + j] *= pipeline->scale;
-    heed_tile tile = {.rows = rows,
-                      .cols = last - first,
-                      .batch = query->batch,
-                      .head = query->head,
-                      .kv_head = mine->keys.group,
-                      .query0 = query->query0 + strip0,
-                      .key0 = mine->keys.key0 + first,
-                      .query_pos = query->pos + strip0,
-                      .key_pos = mine->keys.pos + first,
-                      .contiguous = query->contiguous && mine->keys.contiguous,
-                      .stride = HEED_KEYS,
-                      .query = query->prepared + strip0 * work->row_stride,
-                      .query_stride = work->row_stride,
-                      .key = mine->keys.transposed + first,
-                      .key_stride = HEED_KEY_STRIDE,
-                      .dim = pipeline->row_dim,
-                      .inputs = &work->run->inputs,
-                      .dscore = dscore + first,
-                      .dquery = heed_dquery(work, copy, query->batch, query->head, query->query0 + strip0),
-                      .dkey = mine->dkey_transposed + first};
+    heed_tile tile = heed_tile_of(work->run, pipeline, query, strip0, rows, &mine->keys, first, last - first);
+    tile.dscore = dscore + first;
+    tile.dquery = heed_dquery(work, copy, query->batch, query->head, query->query0 + strip0);
+    tile.dkey = mine->dkey_transposed + first;
     form->form->pair_backward(form, &tile);
 }
 
@@ -256,26 +207,11 @@ static void careful_pair(const heed_backward_work *work, back_work *mine, const 
             key[d * HEED_KEY_STRIDE + j] = open[j] ? mine->keys.transposed[d * HEED_KEY_STRIDE + j] : 0.0f;
     for (int j = first; j < last; j++)
         dscore[j] *= pipeline->scale;
-    heed_tile tile = {.rows = 1,
-                      .cols = last - first,
-                      .batch = query->batch,
-                      .head = query->head,
-                      .kv_head = mine->keys.group,
-                      .query0 = query->query0 + row,
-                      .key0 = mine->keys.key0 + first,
-                      .query_pos = query->pos + row,
-                      .key_pos = mine->keys.pos + first,
-                      .contiguous = query->contiguous && mine->keys.contiguous,
-                      .stride = HEED_KEYS,
-                      .query = query->prepared + row * work->row_stride,
-                      .query_stride = work->row_stride,
-                      .key = key + first,
-                      .key_stride = HEED_KEY_STRIDE,
-                      .dim = pipeline->row_dim,
-                      .inputs = &work->run->inputs,
-                      .dscore = dscore + first,
-                      .dquery = heed_dquery(work, copy, query->batch, query->head, query->query0 + row),
-                      .dkey = dkey + first};
+    heed_tile tile = heed_tile_of(work->run, pipeline, query, row, 1, &mine->keys, first, last - first);
+    tile.key = key + first;
+    tile.dscore = dscore + first;
+    tile.dquery = heed_dquery(work, copy, query->batch, query->head, query->query0 + row);
+    tile.dkey = dkey + first;
     form->form->pair_backward(form, &tile);
     for (int d = 0; d < pipeline->row_dim; d++)
         for (int j = first; j < last; j++)
@@ -351,11 +287,6 @@ static void meet_queries(const heed_backward_work *work, back_work *mine, int he
     const heed_problem *p = &run->plan->problem;
     const int64_t batch = mine->keys.batch, here = run->query_count[batch] - query0;
     const int rows = (int)(here < HEED_BACK_BLOCK ? here : HEED_BACK_BLOCK);
-    const heed_query_range range = range_of(run, batch, head, query0, rows);
-    const uint8_t *sub =
-        heed_sub_states(run, mine->own, &range, mine->keys.key0, mine->keys.cols, &mine->sight);
-    if (!any_open(sub, mine->keys.cols / HEED_SUB))
-        return;
     const int64_t first = (batch * p->heads + head) * work->padded_queries + query0;
     const int64_t aux = first * work->pipeline->aux_floats;
     const int32_t *pos = run->query_pos + batch * p->queries + query0;
@@ -368,6 +299,11 @@ static void meet_queries(const heed_backward_work *work, back_work *mine, int he
                                     .prepared = work->query + first * work->row_stride,
                                     .aux = work->aux + aux,
                                     .daux = heed_daux(work, copy, batch, head, query0)};
+    const heed_query_range range = heed_range_of(run, &query, 0, rows);
+    const uint8_t *sub =
+        heed_sub_states(run, mine->own, &range, mine->keys.key0, mine->keys.cols, &mine->sight);
+    if (!any_open(sub, mine->keys.cols / HEED_SUB))
+        return;
     mine->careful =
         !mine->keys_finite || !mine->keys.value_finite ||
         !heed_rows_finite(query.prepared, work->row_stride, rows, work->pipeline->row_dim) ||

@@ -69,21 +69,28 @@ static void mark_any(back_work *work)
 {
     const heed_rows_work *w = &work->rows;
     for (int i = 0; i < w->count; i++) {
-        uint8_t *any = work->any + i * w->stride;
-        memcpy(any + w->first, w->head[0].open + i * w->stride + w->first, (size_t)(w->last - w->first));
+        const int64_t at = i * w->stride + w->first, cols = w->last - w->first;
+        uint8_t *restrict any = work->any + at;
+        memcpy(any, w->head[0].open + at, (size_t)cols);
         for (int h = 1; h < w->heads; h++) {
-            const uint8_t *open = w->head[h].open + i * w->stride;
-            for (int64_t j = w->first; j < w->last; j++)
+            const uint8_t *restrict open = w->head[h].open + at;
+            for (int64_t j = 0; j < cols; j++)
                 any[j] |= open[j];
         }
     }
 }
 
-static void zero_closed(const heed_rows_work *w, const uint8_t *open, float *x)
+/* Keeps x where a pair is open, or `also` (unless NULL) says so. */
+static void zero_closed(const heed_rows_work *w, const uint8_t *open, const uint8_t *also, float *x)
 {
-    for (int i = 0; i < w->count; i++)
-        for (int64_t j = i * w->stride + w->first; j < i * w->stride + w->last; j++)
-            x[j] = open[j] ? x[j] : 0.0f;
+    const int64_t cols = w->last - w->first;
+    for (int i = 0; i < w->count; i++) {
+        const int64_t at = i * w->stride + w->first;
+        const uint8_t *restrict one = open + at, *restrict other = (also ? also : open) + at;
+        float *restrict row = x + at;
+        for (int64_t j = 0; j < cols; j++)
+            row[j] = one[j] | other[j] ? row[j] : 0.0f;
+    }
 }
 
 static void zero_tile(float *x, int64_t stride, int rows, int cols)
@@ -180,7 +187,7 @@ static void values_backward(const heed_backward_work *back, back_work *work, int
                            heed_dvalue(back, copy, w->batch, w->keys.group, col), back->value_stride);
         }
     for (int h = 0; h < w->heads; h++)
-        zero_closed(w, mix ? work->any : w->head[h].open, w->head[h].dscore);
+        zero_closed(w, mix ? work->any : w->head[h].open, NULL, w->head[h].dscore);
 }
 
 typedef void (*mix_hook)(const heed_form_state *, const float *const *, float *const *, int, int, int64_t,
@@ -327,18 +334,6 @@ static void add_dkey_transposed(const heed_backward_work *back, back_work *work,
             to[j * back->row_stride + d] += work->dkey_transposed[d * HEED_KEY_STRIDE + j];
 }
 
-/* Pairs that neither this head can see nor, where heads mix, another one: a sum over the row may have reached
- * them. */
-static void zero_unseen(const back_work *work, const heed_row_head *head)
-{
-    const heed_rows_work *w = &work->rows;
-    for (int i = 0; i < w->count; i++)
-        for (int64_t j = i * w->stride + w->first; j < i * w->stride + w->last; j++) {
-            const bool met = head->seen[j] | (work->any ? work->any[j] : 0);
-            head->dscore[j] = met ? head->dscore[j] : 0.0f;
-        }
-}
-
 /* The third part of the position forms, then the second. */
 static void adjust_rows_backward(const heed_backward_work *back, back_work *work,
                                  const heed_adjust_parts *parts, int copy)
@@ -360,7 +355,7 @@ static void adjust_rows_backward(const heed_backward_work *back, back_work *work
         const heed_tile tile = heed_rows_tile(back->run, work->own, w, &w->head[h], 0, w->count, w->first,
                                               (int)(w->last - w->first));
         adjust_backward(work, &w->head[h], tile, 0, w->first, parts->whole, parts->after);
-        zero_unseen(work, &w->head[h]);
+        zero_closed(w, w->head[h].seen, work->any, w->head[h].dscore); /* sums over the row reach all of it */
     }
 }
 
@@ -476,13 +471,13 @@ static void rows_backward(const heed_backward_work *back, back_work *work, int r
     mix_backward(work, heads->mix_weights_backward, true);
     for (int h = 0; h < w->heads; h++) {
         heed_row_head *head = &w->head[h];
-        zero_closed(w, head->open, head->dscore);
+        zero_closed(w, head->open, NULL, head->dscore);
         normalise_backward(back, work, head);
         modify_backward(back, work, head);
-        zero_closed(w, head->open, head->dscore);
+        zero_closed(w, head->open, NULL, head->dscore);
     }
     for (int h = 0; h < w->heads && heed_rows_mix(own); h++)
-        zero_closed(w, work->any, w->head[h].scored); /* what they hold elsewhere may be NaN */
+        zero_closed(w, work->any, NULL, w->head[h].scored); /* what they hold elsewhere may be NaN */
     mix_backward(work, heads->mix_scores_backward, false);
     adjust_rows_backward(back, work, &parts, copy);
     scores_backward(back, work, parts.whole, copy);

@@ -2,8 +2,8 @@
 #include "attend/kernels/rows.h"
 #include <string.h>
 
-/* Planes of a thread stay below this, so that they stay in the second cache. */
-#define PLANE_BYTES (1536 * 1024)
+/* Planes of a thread stay below this, which is about what caches hold. */
+#define PLANE_BYTES (4096 * 1024)
 #define MOST_ROWS 64
 #define FEWEST_ROWS 16 /* below this, heads that share keys go one after the other */
 

@@ -238,10 +238,11 @@ static void mix_heads(const heed_pipeline *pipeline, heed_rows_work *work, mix_h
 
 static void close_rows(const heed_rows_work *work, heed_row_head *head)
 {
+    const int64_t cols = work->last - work->first;
     for (int i = 0; i < work->count && head->seen; i++) {
-        float *score = head->score + i * work->stride;
-        const uint8_t *seen = head->seen + i * work->stride;
-        for (int64_t j = work->first; j < work->last; j++)
+        float *restrict score = head->score + i * work->stride + work->first;
+        const uint8_t *restrict seen = head->seen + i * work->stride + work->first;
+        for (int64_t j = 0; j < cols; j++)
             score[j] = seen[j] ? score[j] : -INFINITY;
     }
 }
@@ -255,6 +256,12 @@ static bool has_nan_or_inf(const float *score, int64_t n)
     for (int64_t j = 0; j < n; j++)
         found |= !(score[j] < INFINITY);
     return found;
+}
+
+static void mark_open(const float *restrict score, uint8_t *restrict open, int64_t n)
+{
+    for (int64_t j = 0; j < n; j++)
+        open[j] = score[j] != -INFINITY;
 }
 
 static void select_row(const heed_run *run, const heed_pipeline *pipeline, heed_rows_work *work,
@@ -284,14 +291,13 @@ static void select_row(const heed_run *run, const heed_pipeline *pipeline, heed_
 static void select_rows(const heed_run *run, const heed_pipeline *pipeline, heed_rows_work *work,
                         heed_row_head *head)
 {
+    const int64_t cols = work->last - work->first;
     for (int i = 0; i < work->count; i++) {
-        const float *score = head->score + i * work->stride;
-        head->broken[i] = has_nan_or_inf(score + work->first, work->last - work->first);
+        const int64_t at = i * work->stride + work->first;
+        head->broken[i] = has_nan_or_inf(head->score + at, cols);
         if (!head->broken[i])
             select_row(run, pipeline, work, head, i);
-        uint8_t *open = head->open + i * work->stride;
-        for (int64_t j = work->first; j < work->last; j++)
-            open[j] = score[j] != -INFINITY;
+        mark_open(head->score + at, head->open + at, cols);
     }
 }
 
@@ -341,7 +347,8 @@ static void normalise_online(const heed_run *run, const heed_pipeline *pipeline,
         float factor = head->end[row + i].scale;
         float *weight = head->score + (row + i) * work->stride;
         for (int64_t t = tiles - 1; t >= tile0; t--) {
-            for (int64_t j = tile_begin(work, t); j < tile_begin(work, t + 1); j++)
+            const int64_t end = tile_begin(work, t + 1);
+            for (int64_t j = tile_begin(work, t); j < end && factor != 1.0f; j++)
                 weight[j] *= factor;
             factor *= work->rescale[t * HEED_STRIP + i];
         }
@@ -406,8 +413,8 @@ static void normalise_rows(const heed_run *run, const heed_pipeline *pipeline, h
         if (!head->broken[i])
             continue;
         head->norm[i] = head->lse[i] = NAN;
-        for (int64_t j = work->first; j < work->last; j++)
-            head->score[i * work->stride + j] = head->open[i * work->stride + j] ? NAN : 0.0f;
+        for (int64_t j = i * work->stride + work->first; j < i * work->stride + work->last; j++)
+            head->score[j] = head->open[j] ? NAN : 0.0f;
     }
 }
 
@@ -439,19 +446,26 @@ void heed_rows_weights(const heed_run *run, const heed_pipeline *pipeline, heed_
     mix_heads(pipeline, work, heads->mix_weights);
 }
 
+static int mark_row(const float *restrict weight, const uint8_t *restrict open, int cols,
+                    uint8_t *restrict used)
+{
+    int count = 0;
+    if (open)
+        for (int j = 0; j < cols; j++)
+            used[j] = (weight[j] != 0.0f) | open[j];
+    else
+        for (int j = 0; j < cols; j++)
+            used[j] = weight[j] != 0.0f;
+    for (int j = 0; j < cols; j++)
+        count += used[j];
+    return count;
+}
+
 int heed_mark_used(const float *weight, const uint8_t *open, int64_t stride, int rows, int cols,
                    uint8_t *used)
 {
-    int all = 0;
-    for (int i = 0; i < rows; i++) {
-        const float *w = weight + i * stride;
-        uint8_t *to = used + i * HEED_KEYS;
-        int count = 0;
-        for (int j = 0; j < cols; j++) {
-            to[j] = (w[j] != 0.0f) | (open ? open[i * stride + j] : 0);
-            count += to[j];
-        }
-        all += count;
-    }
-    return all;
+    int count = 0;
+    for (int i = 0; i < rows; i++)
+        count += mark_row(weight + i * stride, open ? open + i * stride : NULL, cols, used + i * HEED_KEYS);
+    return count;
 }

@@ -45,6 +45,29 @@ void heed_accumulate(int rows, int64_t depth, const float *a, int64_t a_row, int
         }
 }
 
+heed_tile heed_tile_of(const heed_run *run, const heed_pipeline *pipeline, const heed_query_block *query,
+                       int row0, int rows, const heed_key_block *keys, int first, int cols)
+{
+    const int64_t stride = heed_row_stride(run->plan, pipeline);
+    return (heed_tile){.rows = rows,
+                       .cols = cols,
+                       .batch = query->batch,
+                       .head = query->head,
+                       .kv_head = keys->group,
+                       .query0 = query->query0 + row0,
+                       .key0 = keys->key0 + first,
+                       .query_pos = query->pos + row0,
+                       .key_pos = keys->pos + first,
+                       .contiguous = query->contiguous && keys->contiguous,
+                       .stride = HEED_KEYS,
+                       .query = query->prepared + row0 * stride,
+                       .query_stride = stride,
+                       .key = keys->transposed + first,
+                       .key_stride = HEED_KEY_STRIDE,
+                       .dim = pipeline->row_dim,
+                       .inputs = &run->inputs};
+}
+
 void heed_scores(const heed_pipeline *pipeline, heed_tile *tile)
 {
     if (pipeline->pair < 0) {

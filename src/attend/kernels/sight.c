@@ -63,6 +63,22 @@ static const uint8_t *evaluate_blocks(const heed_pipeline *pipeline, const heed_
     return top;
 }
 
+heed_query_range heed_range_of(const heed_run *run, const heed_query_block *query, int first, int rows)
+{
+    heed_query_range range = {.batch = query->batch,
+                              .head = query->head,
+                              .first = query->query0 + first,
+                              .last = query->query0 + first + rows - 1,
+                              .pos_min = query->pos[first],
+                              .pos_max = query->pos[first],
+                              .inputs = &run->inputs};
+    for (int i = first + 1; i < first + rows; i++) {
+        range.pos_min = query->pos[i] < range.pos_min ? query->pos[i] : range.pos_min;
+        range.pos_max = query->pos[i] > range.pos_max ? query->pos[i] : range.pos_max;
+    }
+    return range;
+}
+
 const uint8_t *heed_block_states(const heed_run *run, const heed_pipeline *pipeline,
                                  const heed_query_range *range, heed_sight *sight)
 {

@@ -67,11 +67,13 @@ typedef struct heed_sight {
 #define heed_place_keys HEED_LOCAL(heed_place_keys)
 #define heed_product HEED_LOCAL(heed_product)
 #define heed_accumulate HEED_LOCAL(heed_accumulate)
+#define heed_range_of HEED_LOCAL(heed_range_of)
 #define heed_block_states HEED_LOCAL(heed_block_states)
 #define heed_sub_states HEED_LOCAL(heed_sub_states)
 #define heed_all_sub_states HEED_LOCAL(heed_all_sub_states)
 #define heed_mask_tile HEED_LOCAL(heed_mask_tile)
 #define heed_close HEED_LOCAL(heed_close)
+#define heed_tile_of HEED_LOCAL(heed_tile_of)
 #define heed_scores HEED_LOCAL(heed_scores)
 #define heed_adjust HEED_LOCAL(heed_adjust)
 #define heed_rows_finite HEED_LOCAL(heed_rows_finite)
@@ -128,6 +130,9 @@ void heed_product(int64_t depth, const float *a, int64_t a_row, int64_t a_depth,
 void heed_accumulate(int rows, int64_t depth, const float *a, int64_t a_row, int64_t a_depth, const float *b,
                      int64_t b_row, float *c, int64_t c_row, int64_t cols);
 
+/* The queries first... (rows of them) of a block, with the extent of their positions. */
+heed_query_range heed_range_of(const heed_run *run, const heed_query_block *query, int first, int rows);
+
 /* States of all key blocks of batch entry range->batch for a run of queries; returns [blocks] bytes. */
 const uint8_t *heed_block_states(const heed_run *run, const heed_pipeline *pipeline,
                                  const heed_query_range *range, heed_sight *sight);
@@ -140,6 +145,11 @@ const uint8_t *heed_sub_states(const heed_run *run, const heed_pipeline *pipelin
 /* Which pairs of a tile (at most HEED_STRIP x HEED_KEYS) are open: [rows][HEED_KEYS], from tile->key0 on. */
 const uint8_t *heed_mask_tile(const heed_run *run, const heed_pipeline *pipeline, const heed_tile *tile,
                               heed_sight *sight);
+/* The tile of `rows` queries from row0 of a block against `cols` packed keys from column `first` on, without
+ * buffers. */
+heed_tile heed_tile_of(const heed_run *run, const heed_pipeline *pipeline, const heed_query_block *query,
+                       int row0, int rows, const heed_key_block *keys, int first, int cols);
+
 /* Scores of closed pairs become -inf. open NULL: only the columns from `keys` on are closed. */
 void heed_close(heed_tile *tile, const uint8_t *open, int64_t open_stride, int keys);
 

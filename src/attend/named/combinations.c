@@ -10,6 +10,13 @@ static const heed_arg streaming_args[] = {
     {0},
 };
 
+static const heed_arg twilight_args[] = {
+    {.name = "p", .value = 0.95, .most = 1.0, .above = true, .summary = "share of the weight that is kept"},
+    {.name = "page", WHOLE, .value = 16, .summary = "keys a page"},
+    {.name = "budget", WHOLE, .value = 1024, .summary = "tokens in the pages looked at"},
+    {0},
+};
+
 static const heed_arg longformer_args[] = {
     {.name = "window", WHOLE, .value = 257, .summary = "distances below it are open, to both sides"},
     {.name = "global", WHOLE, .value = 1, .summary = "first tokens that see all and are seen by all"},
@@ -93,6 +100,14 @@ const heed_combination heed_combinations[] = {
         .args = streaming_args,
         .summary = "a window that moves on while the first tokens stay, for text without end",
         .source = "Xiao et al.: Efficient Streaming Language Models with Attention Sinks, 2024",
+    },
+    {
+        .name = "twilight",
+        .spec = "where=causal; select=quest({page}, {budget}) > top_p({p})",
+        .args = twilight_args,
+        .summary = "pages by bound, then the fewest of their keys that hold a share of the weight",
+        .source = "Lin et al.: Twilight, 2025; weights of the candidates are exact here, not estimated",
+        .row = "001.004",
     },
     {
         .name = "longformer",
