@@ -33,6 +33,33 @@ static void every_kernel_captures(void **state)
                                         .way = {.kernel = kernels[i], .isa = *isa, .weights = true, .statistics = true, .top = 5}});
 }
 
+/* Where all weights are next to nothing, or nothing at all in f32, so are the entropies. */
+static void weights_that_vanish_have_entropies(void **state)
+{
+    (void)state;
+    static const heed_kernel kernels[] = {HEED_KERNEL_FLASH, HEED_KERNEL_ROWS, HEED_KERNEL_SPARSE, HEED_KERNEL_DECODE};
+    static const char *const vanishing[] = {"normalise=softmax1", "normalise=sigmoid", "normalise=sink", "normalise=relu",
+                                            "normalise=softmax", "normalise=sparsemax"};
+    static const float logits[] = {-50, -80, -87, -90, -103, -200, -1e4F};
+    for (size_t i = 0; i < COUNT(vanishing); i++)
+        for (size_t l = 0; l < COUNT(logits); l++)
+            for (size_t kernel = 0; kernel < COUNT(kernels); kernel++) {
+                attend_data *d = attend_make(&(attend_case){.spec = vanishing[i], .queries = 2, .keys = 70, .dim = 1, .initial = true,
+                                                            .way = {.kernel = kernels[kernel], .statistics = true, .weights = true,
+                                                                    .top = 2}});
+                d->q[0] = d->q[1] = logits[l];
+                for (int j = 0; j < 70; j++)
+                    d->k[j] = 1 + (float)(j % 7) / 128;
+                attend_changed(d);
+                attend_expect(d);
+                attend_result *r = attend_try(d, &d->c.way);
+                if (r->status != HEED_UNSUPPORTED)
+                    attend_match(d, r);
+                attend_result_free(r);
+                attend_free(d);
+            }
+}
+
 static void more_links_than_keys_are_filled_up(void **state)
 {
     (void)state;
@@ -105,6 +132,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(statistics_equal_those_of_the_weights),
         cmocka_unit_test(every_kernel_captures),
+        cmocka_unit_test(weights_that_vanish_have_entropies),
         cmocka_unit_test(more_links_than_keys_are_filled_up),
         cmocka_unit_test(asking_for_captures_changes_no_bit_of_the_output),
         cmocka_unit_test(only_the_chosen_heads_are_streamed),

@@ -327,14 +327,18 @@ static void nan_in_a_value_reaches_its_column(void **state)
 static void every_kernel_treats_nan_alike(void **state)
 {
     (void)state;
-    for (size_t kernel = 0; kernel < COUNT(kernels); kernel++)
+    static const heed_type types[] = {HEED_F32, HEED_F16, HEED_BF16};
+    for (size_t way = 0; way < COUNT(kernels) * COUNT(types); way++)
         for (const heed_isa *isa = attend_isas(); *isa; isa++)
             for (int64_t queries = 3; queries <= 67; queries += 64) {
-                if (kernels[kernel] == HEED_KERNEL_DECODE && queries > 4)
+                const heed_kernel kernel = kernels[way / COUNT(types)];
+                const heed_type type = types[way % COUNT(types)];
+                if (kernel == HEED_KERNEL_DECODE && queries > 4)
                     continue;
                 attend_data *d = attend_make(&(attend_case){.spec = "where=window(40)", .batch = 2, .heads = 2, .kv_heads = 1,
-                                                            .queries = queries, .keys = 200, .dim = 12, .seed = 1,
-                                                            .way = {.kernel = kernels[kernel], .isa = *isa}});
+                                                            .queries = queries, .keys = 200, .dim = 12, .seed = 1, .q_type = type,
+                                                            .k_type = type, .v_type = type,
+                                                            .way = {.kernel = kernel, .isa = *isa}});
                 d->q[12 * (queries - 1)] = NAN;
                 d->k[12 * 150 + 7] = NAN;
                 d->k[12 * (200 + 5)] = NAN; /* behind closed pairs in the second entry */

@@ -73,6 +73,23 @@ static void a_spec_for_some_heads_leaves_the_others_alone(void **state)
     attend_free(d);
 }
 
+static void a_spec_for_some_layers_leaves_the_others_alone(void **state)
+{
+    (void)state;
+    attend_data *d = attend_make(&(attend_case){.spec = "", .heads = 2, .queries = 70, .seed = 1});
+    static const char *const alone[] = {"where=causal", "where=causal & window(9); normalise=sparsemax", "where=causal"};
+    for (int layer = 0; layer < 3; layer++) {
+        d->c.spec = "where=causal; layers 1: where=causal & window(9); normalise=sparsemax";
+        attend_result *mixed = attend_run(d, &(attend_way){.layer = layer});
+        d->c.spec = alone[layer];
+        attend_result *one = attend_run(d, &(attend_way){0});
+        attend_same_bits(d, mixed, one);
+        attend_result_free(mixed);
+        attend_result_free(one);
+    }
+    attend_free(d);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -81,6 +98,7 @@ int main(void)
         cmocka_unit_test(gates_of_every_shape_equal_the_oracle),
         cmocka_unit_test(every_query_head_reads_its_own_key_head),
         cmocka_unit_test(a_spec_for_some_heads_leaves_the_others_alone),
+        cmocka_unit_test(a_spec_for_some_layers_leaves_the_others_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

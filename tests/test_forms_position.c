@@ -104,6 +104,28 @@ static void given_positions_equal_the_oracle(void **state)
         }
 }
 
+/* Of q_pos and k_pos one may be absent: the default positions stand in for it. */
+static void one_sided_positions_equal_the_oracle(void **state)
+{
+    (void)state;
+    static const char *const specs[] = {"position=rope; where=causal", "position=alibi; where=window(30)", "where=last(9); position=t5"};
+    for (size_t i = 0; i < COUNT(specs); i++)
+        for (int side = 0; side < 2; side++)
+            for (int kind = POSITIONS_SHARED; kind <= POSITIONS_BATCHED; kind++) {
+                attend_data *d = attend_make(&(attend_case){.spec = specs[i], .batch = 2, .heads = 2, .queries = 30, .keys = 65,
+                                                            .positions = (attend_positions)kind, .seed = i, .way.weights = true});
+                int32_t **absent = side ? &d->q_pos : &d->k_pos;
+                free(*absent);
+                *absent = NULL;
+                attend_changed(d);
+                attend_expect(d);
+                attend_result *r = attend_run(d, &d->c.way);
+                attend_match(d, r);
+                attend_result_free(r);
+                attend_free(d);
+            }
+}
+
 /* With one key, the lse of a row is the score of its pair: a bias or an angle can be looked at one distance at a time. */
 static void scores_are_right_one_distance_at_a_time(void **state)
 {
@@ -138,6 +160,7 @@ int main(void)
         cmocka_unit_test(forms_that_need_more_than_a_distance_equal_the_oracle),
         cmocka_unit_test(sums_of_forms_equal_the_oracle),
         cmocka_unit_test(given_positions_equal_the_oracle),
+        cmocka_unit_test(one_sided_positions_equal_the_oracle),
         cmocka_unit_test(scores_are_right_one_distance_at_a_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -15,6 +15,19 @@ static void products_equal_the_oracle(void **state)
         attend_sweep(&(attend_case){.spec = specs[i], .seed = 10 * i + 1, .way.weights = true}, 0);
 }
 
+static void any_number_of_entries_equals_the_oracle(void **state)
+{
+    (void)state;
+    static const char *const specs[] = {"where=causal", "score=cosine", "score=gaussian", "score=laplace"};
+    static const int64_t dims[] = {1, 3, 7, 15, 17, 31, 33, 63, 65, 127, 129, 200};
+    for (size_t i = 0; i < COUNT(specs); i++)
+        for (size_t d = 0; d < COUNT(dims); d++)
+            for (int64_t queries = 1; queries <= 41; queries += 20)
+                attend_check(&(attend_case){.spec = specs[i], .heads = 2, .kv_heads = 1, .queries = queries, .keys = 67,
+                                            .dim = dims[d], .value_dim = dims[COUNT(dims) - 1 - d], .seed = d,
+                                            .way.weights = true});
+}
+
 static void learnt_scores_equal_the_oracle(void **state)
 {
     (void)state;
@@ -38,6 +51,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(products_equal_the_oracle),
+        cmocka_unit_test(any_number_of_entries_equals_the_oracle),
         cmocka_unit_test(learnt_scores_equal_the_oracle),
         cmocka_unit_test(learnt_scores_start_from_their_initial_values),
     };

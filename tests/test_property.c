@@ -52,18 +52,19 @@ static void where_expression(test_random *r, char *text, int depth, const attend
     strcat(text, brackets ? ")" : "");
 }
 
-static void position_sum(test_random *r, char *text, bool xpos)
+/* Rotations and waves need an even number of entries. */
+static void position_sum(test_random *r, char *text, bool xpos, bool even)
 {
     static const char *const rotations[] = {"rope", "rope(pairs=adjacent, base=500)", "rope(dim=2)", "rope(scaling=yarn(4, 64))",
                                             "rope(scaling=llama3(8, 64))", "rope(scaling=linear(2), pairs=adjacent)"};
     static const char *const biases[] = {"alibi", "alibi(slopes=published)", "t5(buckets=8, max=20)", "t5", "shaw(max=4)", "kerple",
-                                         "kerple(kind=power)", "fire", "cope(max=5)", "sandwich"};
+                                         "kerple(kind=power)", "fire", "cope(max=5)", "sandwich"}; /* the last one is a wave */
     if (xpos)
         strcat(text, "xpos(scale_base=64)");
-    else if (chance(r, 0.4))
+    else if (even && chance(r, 0.4))
         strcat(text, pick(r, rotations, COUNT(rotations)));
     for (int n = 0; n < 2; n++) {
-        const char *form = pick(r, biases, COUNT(biases));
+        const char *form = pick(r, biases, COUNT(biases) - !even);
         char name[16] = "";
         memcpy(name, form, strcspn(form, "("));
         if (chance(r, 0.4) && !strstr(text, name)) /* each form once */
@@ -80,13 +81,13 @@ static void random_spec(test_random *r, char *spec, const attend_case *c)
                                               "entmax", "softcap(2)", "softcap(3) > sink", "softcap(2) > sigmoid",
                                               "softcap(1) > sparsemax"};
     char where[512] = "", position[256] = "";
-    const bool xpos = chance(r, 0.06);
+    const bool even = c->dim % 2 == 0, xpos = even && chance(r, 0.06);
     if (xpos)
         strcpy(where, "causal & ");
     if (xpos || chance(r, 0.8))
         where_expression(r, where, xpos ? 0 : 2, c);
     if (xpos || chance(r, 0.6))
-        position_sum(r, position, xpos);
+        position_sum(r, position, xpos, even);
     if (!xpos && chance(r, 0.4))
         append(spec, "score=", pick(r, scores, COUNT(scores)));
     if (*position)
@@ -108,7 +109,7 @@ static void random_case(test_random *r, attend_case *c, char *spec)
     static const int64_t heads[][2] = {{1, 1}, {2, 1}, {2, 2}, {3, 3}, {4, 2}, {6, 2}};
     static const heed_type types[] = {HEED_F32, HEED_F16, HEED_BF16, HEED_Q8, HEED_Q4};
     const int64_t *h = heads[random_whole(r, 0, COUNT(heads) - 1)];
-    *c = (attend_case){.batch = random_whole(r, 1, 3), .heads = h[0], .kv_heads = h[1], .dim = 2 * random_whole(r, 1, 18),
+    *c = (attend_case){.batch = random_whole(r, 1, 3), .heads = h[0], .kv_heads = h[1], .dim = random_whole(r, 1, 18) * (chance(r, 0.7) ? 2 : 1),
                        .value_dim = random_whole(r, 1, 40), .queries = random_whole(r, 1, chance(r, 0.5) ? 6 : 50),
                        .keys = random_whole(r, 1, chance(r, 0.3) ? chance(r, 0.3) ? 300 : 140 : 50), .seed = random_bits(r) >> 16};
     if (chance(r, 0.3))
@@ -125,6 +126,8 @@ static void random_case(test_random *r, attend_case *c, char *spec)
         c->q_type = types[random_whole(r, 0, 2)];
         c->k_type = types[random_whole(r, 0, 4)];
         c->v_type = types[random_whole(r, 0, 4)];
+        if (chance(r, 0.4))
+            c->k_type = c->v_type = c->q_type;
     }
     random_spec(r, spec, c);
     c->spec = spec;

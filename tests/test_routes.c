@@ -64,6 +64,7 @@ static void any_number_of_threads_gives_the_same_bits(void **state)
         {.heads = 2, .queries = 257, .dim = 8},
         {.batch = 1, .heads = 4, .kv_heads = 1, .queries = 1, .keys = 300, .dim = 32},
         {.batch = 3, .heads = 1, .queries = 5, .keys = 257, .dim = 6, .ragged = RAGGED_SEQ},
+        {.heads = 2, .kv_heads = 1, .queries = 2, .keys = 2100, .dim = 4},
     };
     for (size_t i = 0; i < COUNT(specs); i++)
         for (size_t s = 0; s < COUNT(sizes); s++) {
@@ -111,6 +112,27 @@ static void every_kernel_that_may_run_equals_the_oracle(void **state)
         }
     assert_true(decoded >= 8);
     assert_true(flashed >= 20);
+}
+
+/* Longer than a piece of a cache, a tile of rows, or a run of queries. */
+static void long_sequences_equal_the_oracle(void **state)
+{
+    (void)state;
+    static const char *const some[] = {
+        "where=causal", "position=rope; where=causal & (window(1500) | first(4)); normalise=sink", "normalise=softcap(3) > softmax1; position=alibi",
+        "select=top_k(40); where=causal", "normalise=sparsemax", "where=random(3, 128, 5) | block(200)", "normalise=sigmoid; where=strided(11)",
+    };
+    static const int64_t sizes[][2] = {{1, 1023}, {1, 1025}, {3, 2049}, {8, 3100}, {9, 1500}, {193, 1030}}; /* queries, keys */
+    static const heed_type types[] = {HEED_F32, HEED_BF16, HEED_Q8, HEED_Q4, HEED_F16};
+    for (size_t i = 0; i < COUNT(some); i++)
+        for (size_t n = 0; n < COUNT(sizes); n++) {
+            const heed_type type = types[(i + n) % COUNT(types)];
+            attend_check(&(attend_case){.spec = some[i], .heads = 2, .kv_heads = 1, .queries = sizes[n][0], .keys = sizes[n][1],
+                                        .dim = 12, .value_dim = 10, .q_type = type == HEED_BF16 ? type : HEED_F32, .k_type = type,
+                                        .v_type = type, .seed = n,
+                                        .way = {.weights = true, .statistics = true, .top = 3, .threads = 1 + (int)n % 3,
+                                                .page = n % 2 ? 64 : 0}});
+        }
 }
 
 /* The specs whose rows do not depend on how many keys come later. */
@@ -251,6 +273,7 @@ int main(void)
         cmocka_unit_test(the_wanted_instruction_set_is_used),
         cmocka_unit_test(any_number_of_threads_gives_the_same_bits),
         cmocka_unit_test(every_kernel_that_may_run_equals_the_oracle),
+        cmocka_unit_test(long_sequences_equal_the_oracle),
         cmocka_unit_test(token_by_token_equals_all_at_once),
         cmocka_unit_test(pages_equal_the_oracle_and_contiguous_keys),
         cmocka_unit_test(strides_do_not_matter),

@@ -333,6 +333,32 @@ static void check_closed(heed_isa isa)
     }
 }
 
+/* Below eps a length is a constant, so that the gradient is that of a product. */
+static void check_short_rows(heed_isa isa)
+{
+    const int dim = 6, rows = 2, cols = 16;
+    heed_form_state form =
+        make_form(isa, HEED_SCORE, "cosine", (heed_sizes){.heads = 1, .dim = dim}, "eps", 4);
+    const float *q = random_floats(rows * dim, 0.5), *k = random_floats(cols * dim, 3);
+    example e = make_example(&form, 0, rows, cols, q, k);
+    bench b = run_scores(&e, q, k);
+    const float *dscore = random_floats(rows * b.tile.stride, 1);
+    float *dq = floats(rows * dim), *dk = floats(cols * dim);
+    run_gradients(&e, &b, dscore, dq, dk);
+    for (int i = 0; i < rows * dim; i++)
+        expect_near(dq[i], slope(&e, e.q + i, dscore, b.tile.stride), 1e-4, "dq", i, 0);
+    for (int i = 0; i < cols * dim; i++)
+        expect_near(dk[i], slope(&e, e.k + i, dscore, b.tile.stride), 1e-4, "dk", i, 0);
+    free_example(&e);
+    release_all();
+}
+
+static void cosine_of_rows_shorter_than_eps_is_a_product(void **state)
+{
+    (void)state;
+    in_each_build(check_short_rows);
+}
+
 static void nothing_is_read_through_a_closed_pair(void **state)
 {
     (void)state;
@@ -404,6 +430,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(scores_equal_their_definitions),
         cmocka_unit_test(gradients_equal_differences),
+        cmocka_unit_test(cosine_of_rows_shorter_than_eps_is_a_product),
         cmocka_unit_test(nothing_is_read_through_a_closed_pair),
         cmocka_unit_test(defaults_are_as_documented),
         cmocka_unit_test(extremes_are_exact),

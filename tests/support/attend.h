@@ -20,6 +20,7 @@ typedef struct attend_way {
     heed_isa isa;
     heed_kernel kernel;
     int threads;
+    int64_t layer;
     int64_t page; /* 0: k and v are not paged */
     attend_layout layout;
     bool backward;

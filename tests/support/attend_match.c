@@ -2,7 +2,7 @@
  * to make the number, because that is what bounds rounding:
  *   out, weights   the largest sum_j w |v|, or weight, of the row. The tolerance is 1e-5; beside it stand 2 units in the
  *                  last place of the terms of the row's scores, as far as the normaliser passes them on
- *   lse            itself, or 1
+ *   lse            itself, or 1, and the same units of its scores
  *   gradients      half the sum of the absolute values of all their terms, but no less than a tenth of the largest such sum
  *                  in the tensor */
 #include "support/attend.h"
@@ -111,7 +111,8 @@ static void match_lse(comparison *c, const float *lse)
     const int64_t rows = p->batch * p->heads * p->queries;
     double *allowed = malloc((size_t)(rows + 1) * sizeof *allowed);
     for (int64_t i = 0; i < rows; i++)
-        allowed[i] = p->tolerance * fmax(1, isfinite(c->d->o->lse[i]) ? fabs(c->d->o->lse[i]) : 0);
+        allowed[i] = p->tolerance * fmax(1, isfinite(c->d->o->lse[i]) ? fabs(c->d->o->lse[i]) : 0) +
+                     (p->exact_scores ? 0 : 2 * 5.96e-8 * c->d->o->reach[i]);
     compare(c, "lse [row]", lse, c->d->o->lse, allowed, rows, 1);
     free(allowed);
 }
@@ -126,14 +127,14 @@ static void match_statistics(comparison *c, const attend_result *r)
     double *entropy_allowed = calloc((size_t)(rows + 1), sizeof *entropy);
     double *sums_allowed = calloc((size_t)(heads * keys + 1), sizeof *sums);
     for (int64_t i = 0; i < rows; i++) {
-        const double error = row_tolerance(c->d, i) * largest(weights + i * keys, keys);
+        const double error = row_tolerance(c->d, i) * largest(c->d->o->weights_magnitude + i * keys, keys);
         for (int64_t j = 0; j < keys; j++) {
             const double w = weights[i * keys + j];
             const double term = w > 0 || isnan(w) ? w * log(w) : 0;
             entropy[i] -= term;
-            entropy_allowed[i] += row_tolerance(c->d, i) * (fabs(term) + w);
+            entropy_allowed[i] += row_tolerance(c->d, i) * (fabs(term) + w) + 1e-30;
             sums[i / p->queries * keys + j] += w;
-            sums_allowed[i / p->queries * keys + j] += w > 0 ? error : 1e-30;
+            sums_allowed[i / p->queries * keys + j] += w > 0 ? error + 1e-30 : 0;
         }
     }
     compare(c, "entropy [row]", r->entropy, entropy, entropy_allowed, rows, 1);
@@ -191,7 +192,7 @@ void attend_match(const attend_data *d, const attend_result *r)
     free(allowed);
     match_lse(&c, r->lse);
     if (r->weights) {
-        allowed = by_rows(d, o->weights, p->keys);
+        allowed = by_rows(d, o->weights_magnitude, p->keys);
         compare(&c, "weights [row, key]", r->weights, o->weights, allowed, rows * p->keys, p->keys);
         free(allowed);
     }

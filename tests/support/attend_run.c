@@ -311,7 +311,7 @@ attend_result *attend_try(const attend_data *d, const attend_way *way)
         .batch = c->batch, .heads = c->heads, .kv_heads = c->kv_heads, .queries = c->queries, .keys = c->keys,
         .dim = c->dim, .value_dim = c->value_dim, .q_type = c->q_type, .k_type = c->k_type, .v_type = c->v_type,
         .threads = way->threads ? way->threads : 1, .isa = way->isa, .kernel = way->kernel,
-        .with = flags(d, way), .page = way->page, .top = way->top,
+        .with = flags(d, way), .page = way->page, .layer = way->layer, .top = way->top,
     };
     attend_result *r = calloc(1, sizeof *r);
     heed_plan *plan = NULL;

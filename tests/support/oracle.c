@@ -26,6 +26,7 @@ oracle *oracle_new(const char *spec, const oracle_problem *problem)
     o->reach = numbers(rows);
     o->steepness = numbers(rows);
     o->weights = numbers(rows * problem->keys);
+    o->weights_magnitude = numbers(rows * problem->keys);
     o->open = calloc((size_t)(rows * problem->keys + 1), 1);
     o->dq = numbers(rows * problem->dim);
     o->dk = numbers(keys * problem->dim);
@@ -47,7 +48,7 @@ void oracle_free(oracle *o)
         free(o->param[i].magnitude);
     }
     free(o->param);
-    double *const all[] = {o->out, o->out_magnitude, o->lse, o->margin, o->reach, o->steepness,       o->weights,     o->dq,
+    double *const all[] = {o->out, o->out_magnitude, o->lse, o->margin, o->reach, o->steepness, o->weights_magnitude,       o->weights,     o->dq,
                            o->dk,  o->dv,            o->dq_magnitude, o->dk_magnitude, o->dv_magnitude};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         free(all[i]);
@@ -196,15 +197,20 @@ static void read_values(oracle_row *row, int64_t h, const bool *reads)
     const int64_t at = (row->b * problem->heads + h) * problem->queries + row->i;
     const int64_t values = (row->b * problem->kv_heads + kv_head(problem, h)) * keys * width;
     oracle_param *g = oracle_find_param(o, "read.gate.g");
+    double heaviest = 0;
+    for (int64_t j = 0; j < keys; j++)
+        heaviest = reads[j] ? fmax(heaviest, row->t->terms[row->weight[h * keys + j]]) : heaviest;
     for (int64_t e = 0; e < width; e++) {
-        double sum = 0, size = 0, open = 1;
+        double sum = 0, size = 0, largest = 0, open = 1;
         int64_t gate_at = 0;
         for (int64_t j = 0; j < keys; j++)
             if (reads[j]) {
-                const double term = tape_value(row->t, row->weight[h * keys + j]) * problem->v[values + j * width + e];
-                sum += term;
-                size += fabs(term);
+                const var w = row->weight[h * keys + j];
+                sum += tape_value(row->t, w) * problem->v[values + j * width + e];
+                size += row->t->terms[w] * fabs(problem->v[values + j * width + e]);
+                largest = fmax(largest, fabs(problem->v[values + j * width + e]));
             }
+        size = fmax(size, heaviest * largest); /* a small weight may be wrong by what is little to a heavy one */
         if (g)
             open = gate(g, row->b, h, row->i, e, &gate_at);
         o->out[at * width + e] = open * sum;
@@ -267,8 +273,11 @@ static void run_row(oracle_row *row)
             o->margin[at] = oracle_select(row, h);
             o->lse[at] = oracle_normalise(row, h, &o->steepness[at]);
         }
-        for (int64_t j = 0; j < keys; j++)
+        for (int64_t j = 0; j < keys; j++) {
             o->open[at * keys + j] = row->open[h * keys + j];
+            if (row->open[h * keys + j] && !lost[h]) /* mixing heads goes on from here */
+                row->t->terms[row->weight[h * keys + j]] = fabs(tape_value(row->t, row->weight[h * keys + j]));
+        }
     }
     bool *reads = calloc((size_t)(heads * keys + 1), sizeof *reads);
     memcpy(reads, row->open, (size_t)(heads * keys) * sizeof *reads);
@@ -291,8 +300,10 @@ static void run_row(oracle_row *row)
             continue;
         }
         read_values(row, h, reads + h * keys);
-        for (int64_t j = 0; j < keys; j++)
+        for (int64_t j = 0; j < keys; j++) {
             o->weights[at * keys + j] = reads[h * keys + j] ? tape_value(row->t, row->weight[h * keys + j]) : 0;
+            o->weights_magnitude[at * keys + j] = reads[h * keys + j] ? row->t->terms[row->weight[h * keys + j]] : 0;
+        }
     }
     if (problem->dout && !(talks && any_lost))
         tape_backward(row->t);

@@ -41,7 +41,7 @@ typedef struct oracle {
     /* filled by oracle_run */
     double *out, *out_magnitude; /* [batch, H, N, E] */
     double *lse;                 /* [batch, H, N] */
-    double *weights;             /* [batch, H, N, M] */
+    double *weights, *weights_magnitude; /* [batch, H, N, M] */
     uint8_t *open;               /* [batch, H, N, M] 1 where the pair is open after `select` */
     double *margin;              /* [batch, H, N] how far a selector was from choosing otherwise; INFINITY without one */
     double *reach;               /* [batch, H, N] largest sum of absolute terms of a score in the row */

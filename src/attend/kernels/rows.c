@@ -41,10 +41,11 @@ void heed_rows_layout(const heed_plan *plan, heed_pipeline *pipeline, size_t *sh
 }
 
 /* Values one by one, none through a closed pair. */
-static void add_used(const forward_work *work, const heed_row_head *head, int row, int rows,
-                     int64_t value_stride)
+static void add_used(const heed_plan *plan, const forward_work *work, const heed_row_head *head, int row,
+                     int rows)
 {
     const heed_key_block *keys = &work->rows.keys;
+    const int64_t value_stride = heed_value_stride(plan), value_cols = heed_value_cols(plan);
     for (int i = 0; i < rows; i++) {
         const uint8_t *used = work->used + i * HEED_KEYS;
         const float *weight = head->score + (row + i) * work->rows.stride + keys->key0;
@@ -52,7 +53,7 @@ static void add_used(const forward_work *work, const heed_row_head *head, int ro
         HEED_FOR_USED(j, used, keys->cols)
         {
             const float w = weight[j], *restrict value = keys->value + j * value_stride;
-            for (int64_t e = 0; e < value_stride; e++)
+            for (int64_t e = 0; e < value_cols; e++)
                 out[e] += w * value[e];
         }
     }
@@ -77,10 +78,10 @@ static void add_values_of_block(const heed_run *run, forward_work *work, heed_ro
         const bool finite = w->keys.value_finite;
         const int used = finite ? heed_mark_used(weight, NULL, w->stride, rows, cols, work->used) : any;
         if (!finite || heed_few(used, rows * cols))
-            add_used(work, head, row, rows, value_stride);
+            add_used(run->plan, work, head, row, rows);
         else
             heed_accumulate(rows, w->keys.count, weight, w->stride, 1, w->keys.value, value_stride,
-                            head->out + row * value_stride, value_stride, value_stride);
+                            head->out + row * value_stride, value_stride, heed_value_cols(run->plan));
     }
 }
 

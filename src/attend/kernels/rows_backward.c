@@ -352,23 +352,12 @@ static void adjust_rows_backward(const heed_backward_work *back, back_work *work
                 add_dkey_transposed(back, work, head, copy);
         }
     for (int h = 0; h < w->heads && parts->whole < parts->after; h++) {
-        const heed_tile tile = heed_rows_tile(back->run, work->own, w, &w->head[h], 0, w->count, w->first,
-                                              (int)(w->last - w->first));
+        heed_tile tile = heed_rows_tile(back->run, work->own, w, &w->head[h], 0, w->count, w->first,
+                                        (int)(w->last - w->first));
+        tile.open = w->head[h].seen + w->first;
         adjust_backward(work, &w->head[h], tile, 0, w->first, parts->whole, parts->after);
         zero_closed(w, w->head[h].seen, work->any, w->head[h].dscore); /* sums over the row reach all of it */
     }
-}
-
-static bool rows_are_finite(const float *x, int rows, int dim, int64_t stride)
-{
-    float sum = 0.0f; /* 0 times a finite number is 0; times inf or NaN it is NaN */
-    for (int i = 0; i < rows; i++) {
-        const float *row = x + i * stride;
-#pragma omp simd reduction(+ : sum)
-        for (int d = 0; d < dim; d++)
-            sum += row[d] * 0.0f;
-    }
-    return sum == 0.0f;
 }
 
 /* dquery[i] += sum_j dscore[i][j] key[j] */
@@ -410,7 +399,7 @@ static void pair_backward(const heed_backward_work *back, back_work *work, heed_
 
 /* The first part of the position forms, then the product or pair hook, on one block of keys. */
 static void scores_of_block(const heed_backward_work *back, back_work *work, heed_row_head *head,
-                            int64_t block, int first_adjusts, bool finite_queries, int copy)
+                            int64_t block, int first_adjusts, int copy)
 {
     heed_rows_work *w = &work->rows;
     const heed_pipeline *own = work->own;
@@ -430,8 +419,8 @@ static void scores_of_block(const heed_backward_work *back, back_work *work, hee
         pair_backward(back, work, head);
     } else if (used > 0) {
         const float *prepared = head->query.prepared + w->row0 * back->row_stride;
-        const bool finite =
-            finite_queries && rows_are_finite(w->keys.natural, w->keys.count, own->row_dim, back->row_stride);
+        const bool finite = heed_rows_finite(prepared, back->row_stride, w->count, own->row_dim) &&
+                            heed_rows_finite(w->keys.natural, back->row_stride, w->keys.count, own->row_dim);
         const bool one_by_one = !finite || heed_few(used, pairs);
         add_queries(back, work, head, one_by_one);
         add_transposed(work, head->dscore + w->keys.key0, one_by_one, prepared,
@@ -450,9 +439,7 @@ static void scores_backward(const heed_backward_work *back, back_work *work, int
             heed_row_head *head = &w->head[h];
             if (head->state[b] == HEED_CLOSED && !mix)
                 continue;
-            const bool finite = rows_are_finite(head->query.prepared + w->row0 * back->row_stride, w->count,
-                                                work->own->row_dim, back->row_stride);
-            scores_of_block(back, work, head, b, first_adjusts, finite, copy);
+            scores_of_block(back, work, head, b, first_adjusts, copy);
         }
 }
 

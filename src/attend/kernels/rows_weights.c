@@ -32,30 +32,11 @@ heed_tile heed_rows_tile(const heed_run *run, const heed_pipeline *pipeline, con
                        .contiguous = head->query.contiguous && work->contiguous,
                        .score = head->score + at,
                        .stride = work->stride,
-                       .open = head->seen ? head->seen + at : NULL,
                        .query = head->query.prepared + (work->row0 + row) * row_stride,
                        .query_stride = row_stride,
                        .dim = pipeline->row_dim,
                        .inputs = &run->inputs,
                        .dscore = head->dscore ? head->dscore + at : NULL};
-}
-
-static heed_query_range range_of(const heed_run *run, const heed_rows_work *work,
-                                 const heed_query_block *query, int row, int rows)
-{
-    const int32_t *pos = query->pos + work->row0 + row;
-    heed_query_range range = {.batch = query->batch,
-                              .head = query->head,
-                              .first = query->query0 + work->row0 + row,
-                              .last = query->query0 + work->row0 + row + rows - 1,
-                              .pos_min = pos[0],
-                              .pos_max = pos[0],
-                              .inputs = &run->inputs};
-    for (int i = 1; i < rows; i++) {
-        range.pos_min = pos[i] < range.pos_min ? pos[i] : range.pos_min;
-        range.pos_max = pos[i] > range.pos_max ? pos[i] : range.pos_max;
-    }
-    return range;
 }
 
 /* Which blocks the rows at hand can see, and the columns between the first and the last of them. */
@@ -65,7 +46,7 @@ static void look(const heed_run *run, const heed_pipeline *pipeline, heed_rows_w
     memset(work->visible, HEED_CLOSED, (size_t)blocks);
     for (int h = 0; h < work->heads && blocks > 0; h++) {
         heed_row_head *head = &work->head[h];
-        const heed_query_range range = range_of(run, work, &head->query, 0, work->count);
+        const heed_query_range range = heed_range_of(run, &head->query, work->row0, work->count);
         memcpy(head->state, heed_block_states(run, pipeline, &range, &work->sight), (size_t)blocks);
         for (int64_t b = 0; b < blocks; b++)
             work->visible[b] |= head->state[b];
@@ -104,7 +85,7 @@ static void fill_closed(const heed_rows_work *work, heed_row_head *head, int row
 static bool narrow(const heed_run *run, const heed_pipeline *pipeline, heed_rows_work *work,
                    const heed_row_head *head, int row, int rows, int *first, int *last)
 {
-    const heed_query_range range = range_of(run, work, &head->query, row, rows);
+    const heed_query_range range = heed_range_of(run, &head->query, work->row0 + row, rows);
     const uint8_t *sub =
         heed_sub_states(run, pipeline, &range, work->keys.key0, work->keys.cols, &work->sight);
     int low = 0, high = work->keys.cols / HEED_SUB;
@@ -189,6 +170,7 @@ static void adjust_rows(const heed_run *run, const heed_pipeline *pipeline, heed
         heed_row_head *head = &work->head[h];
         heed_tile tile = heed_rows_tile(run, pipeline, work, head, 0, work->count, work->first,
                                         (int)(work->last - work->first));
+        tile.open = head->seen + work->first;
         heed_adjust(pipeline, which + parts->whole, parts->after - parts->whole, &tile, &head->query,
                     work->row0, head->kept ? head->kept + work->first : NULL);
     }

@@ -33,7 +33,8 @@ static void weights_backward(const heed_form_state *form, heed_tile *tile, const
     heed_exponential_backward(tile, 1.0f, delta);
 }
 
-static void norm_backward(const heed_form_state *form, int head, int rows, const float *norm, const float *delta)
+static void norm_backward(const heed_form_state *form, int head, int rows, const float *norm,
+                          const float *delta)
 {
     if (!form->grad[0])
         return;
