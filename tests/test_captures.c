@@ -1,14 +1,26 @@
-/* What is captured on the way equals what follows from the oracle's weights, and capturing changes nothing else. */
+/* What is captured on the way equals what follows from the oracle's weights, and capturing changes nothing
+ * else. */
 #include "support/attend.h"
-
 
 #define COUNT(list) (sizeof(list) / sizeof *(list))
 
 static const char *const specs[] = {
-    "", "where=causal", "where=causal & window(30); position=alibi", "where=strided(5); score=cosine", "normalise=sink; where=causal",
-    "normalise=softmax1", "normalise=sigmoid; where=causal", "normalise=relu(power=2)", "normalise=sparsemax",
-    "normalise=entmax; where=causal", "normalise=softcap(1)", "select=top_k(6); where=causal", "select=quest(page=8, budget=16)",
-    "position=cope(max=5); where=causal", "score=dot(3); normalise=softmax(temperature=0.5)", "position=rope; where=none | self",
+    "",
+    "where=causal",
+    "where=causal & window(30); position=alibi",
+    "where=strided(5); score=cosine",
+    "normalise=sink; where=causal",
+    "normalise=softmax1",
+    "normalise=sigmoid; where=causal",
+    "normalise=relu(power=2)",
+    "normalise=sparsemax",
+    "normalise=entmax; where=causal",
+    "normalise=softcap(1)",
+    "select=top_k(6); where=causal",
+    "select=quest(page=8, budget=16)",
+    "position=cope(max=5); where=causal",
+    "score=dot(3); normalise=softmax(temperature=0.5)",
+    "position=rope; where=none | self",
 };
 
 static void statistics_equal_those_of_the_weights(void **state)
@@ -17,36 +29,55 @@ static void statistics_equal_those_of_the_weights(void **state)
     for (size_t i = 0; i < COUNT(specs); i++) {
         const attend_way way = {.weights = true, .statistics = true, .top = 1 + (int)(i % 7)};
         attend_sweep(&(attend_case){.spec = specs[i], .seed = 10 * i + 1, .way = way}, 2000000);
-        attend_check(&(attend_case){.spec = specs[i], .batch = 3, .heads = 4, .kv_heads = 2, .queries = 70, .keys = 140,
-                                    .ragged = RAGGED_SEQ, .seed = i, .way = way});
+        attend_check(&(attend_case){.spec = specs[i],
+                                    .batch = 3,
+                                    .heads = 4,
+                                    .kv_heads = 2,
+                                    .queries = 70,
+                                    .keys = 140,
+                                    .ragged = RAGGED_SEQ,
+                                    .seed = i,
+                                    .way = way});
     }
 }
 
 static void every_kernel_captures(void **state)
 {
     (void)state;
-    static const heed_kernel kernels[] = {HEED_KERNEL_FLASH, HEED_KERNEL_ROWS, HEED_KERNEL_SPARSE, HEED_KERNEL_DECODE};
+    static const heed_kernel kernels[] = {HEED_KERNEL_FLASH, HEED_KERNEL_ROWS, HEED_KERNEL_SPARSE,
+                                          HEED_KERNEL_DECODE};
     for (size_t i = 0; i < COUNT(kernels); i++)
         for (const heed_isa *isa = attend_isas(); *isa; isa++)
-            attend_check(&(attend_case){.spec = "where=causal; normalise=softcap(3)", .batch = 2, .heads = 4, .kv_heads = 2,
-                                        .queries = 3, .keys = 300, .seed = i,
-                                        .way = {.kernel = kernels[i], .isa = *isa, .weights = true, .statistics = true, .top = 5}});
+            attend_check(&(attend_case){
+                .spec = "where=causal; normalise=softcap(3)",
+                .batch = 2,
+                .heads = 4,
+                .kv_heads = 2,
+                .queries = 3,
+                .keys = 300,
+                .seed = i,
+                .way = {.kernel = kernels[i], .isa = *isa, .weights = true, .statistics = true, .top = 5}});
 }
 
 /* Where all weights are next to nothing, or nothing at all in f32, so are the entropies. */
 static void weights_that_vanish_have_entropies(void **state)
 {
     (void)state;
-    static const heed_kernel kernels[] = {HEED_KERNEL_FLASH, HEED_KERNEL_ROWS, HEED_KERNEL_SPARSE, HEED_KERNEL_DECODE};
-    static const char *const vanishing[] = {"normalise=softmax1", "normalise=sigmoid", "normalise=sink", "normalise=relu",
-                                            "normalise=softmax", "normalise=sparsemax"};
+    static const heed_kernel kernels[] = {HEED_KERNEL_FLASH, HEED_KERNEL_ROWS, HEED_KERNEL_SPARSE,
+                                          HEED_KERNEL_DECODE};
+    static const char *const vanishing[] = {"normalise=softmax1", "normalise=sigmoid", "normalise=sink",
+                                            "normalise=relu",     "normalise=softmax", "normalise=sparsemax"};
     static const float logits[] = {-50, -80, -87, -90, -103, -200, -1e4F};
     for (size_t i = 0; i < COUNT(vanishing); i++)
         for (size_t l = 0; l < COUNT(logits); l++)
             for (size_t kernel = 0; kernel < COUNT(kernels); kernel++) {
-                attend_data *d = attend_make(&(attend_case){.spec = vanishing[i], .queries = 2, .keys = 70, .dim = 1, .initial = true,
-                                                            .way = {.kernel = kernels[kernel], .statistics = true, .weights = true,
-                                                                    .top = 2}});
+                attend_data *d = attend_make(&(attend_case){
+                    .spec = vanishing[i],
+                    .queries = 2,
+                    .keys = 70,
+                    .dim = 1,
+                    .initial = true,
+                    .way = {.kernel = kernels[kernel], .statistics = true, .weights = true, .top = 2}});
                 d->q[0] = d->q[1] = logits[l];
                 for (int j = 0; j < 70; j++)
                     d->k[j] = 1 + (float)(j % 7) / 128;
@@ -68,7 +99,8 @@ static void more_links_than_keys_are_filled_up(void **state)
     attend_match(d, r);
     for (int i = 0; i < 6; i++)
         for (int t = 0; t < 9; t++) {
-            assert_true(t <= i ? r->top_key[i * 9 + t] >= 0 && r->top_key[i * 9 + t] <= i : r->top_key[i * 9 + t] == -1);
+            assert_true(t <= i ? r->top_key[i * 9 + t] >= 0 && r->top_key[i * 9 + t] <= i
+                               : r->top_key[i * 9 + t] == -1);
             assert_true(t <= i ? r->top_weight[i * 9 + t] > 0 : r->top_weight[i * 9 + t] == 0);
         }
     attend_result_free(r);
@@ -81,8 +113,8 @@ static void asking_for_captures_changes_no_bit_of_the_output(void **state)
     static const int64_t queries[] = {1, 70, 200};
     for (size_t i = 0; i < COUNT(specs); i++)
         for (size_t n = 0; n < COUNT(queries); n++) {
-            attend_data *d = attend_make(&(attend_case){.spec = specs[i], .heads = 2, .queries = queries[n], .keys = 200, .dim = 16,
-                                                        .seed = i});
+            attend_data *d = attend_make(&(attend_case){
+                .spec = specs[i], .heads = 2, .queries = queries[n], .keys = 200, .dim = 16, .seed = i});
             attend_result *plain = attend_run(d, &(attend_way){0});
             attend_result *all = attend_run(d, &(attend_way){.weights = true, .statistics = true, .top = 3});
             attend_same_bits(d, plain, all);
@@ -107,8 +139,15 @@ static void only_the_chosen_heads_are_streamed(void **state)
 {
     (void)state;
     enum { H = 4, N = 70, D = 8 };
-    attend_data *d = attend_make(&(attend_case){.spec = "where=causal", .heads = H, .kv_heads = 2, .queries = N, .dim = D, .seed = 1});
-    const heed_problem problem = {.batch = 1, .heads = H, .kv_heads = 2, .queries = N, .keys = N, .dim = D, .threads = 2,
+    attend_data *d = attend_make(
+        &(attend_case){.spec = "where=causal", .heads = H, .kv_heads = 2, .queries = N, .dim = D, .seed = 1});
+    const heed_problem problem = {.batch = 1,
+                                  .heads = H,
+                                  .kv_heads = 2,
+                                  .queries = N,
+                                  .keys = N,
+                                  .dim = D,
+                                  .threads = 2,
                                   .with = HEED_WITH_WEIGHTS};
     heed_plan *plan;
     assert_int_equal(heed_plan_create(&plan, "where=causal", &problem), HEED_OK);

@@ -1,5 +1,5 @@
-/* Where attention goes wrong in the field: closed rows, alignment, counting, not-a-number, huge logits, far positions,
- * empty problems, end points where one form must equal another. */
+/* Where attention goes wrong in the field: closed rows, alignment, counting, not-a-number, huge logits, far
+ * positions, empty problems, end points where one form must equal another. */
 #include "support/attend.h"
 
 #include <math.h>
@@ -9,7 +9,8 @@
 #define COUNT(list) (sizeof(list) / sizeof *(list))
 #define LIMIT ((1 << 30) - 1) /* of positions */
 
-static const heed_kernel kernels[] = {HEED_KERNEL_FLASH, HEED_KERNEL_ROWS, HEED_KERNEL_SPARSE, HEED_KERNEL_DECODE};
+static const heed_kernel kernels[] = {HEED_KERNEL_FLASH, HEED_KERNEL_ROWS, HEED_KERNEL_SPARSE,
+                                      HEED_KERNEL_DECODE};
 
 static void finish(attend_data *d, attend_result *r)
 {
@@ -37,8 +38,13 @@ static void a_closed_row_gives_nothing_and_disturbs_nobody(void **state)
         for (size_t kernel = 0; kernel < COUNT(kernels); kernel++)
             for (const heed_isa *isa = attend_isas(); *isa; isa++) {
                 const int64_t n = sizes[s][0], closed = sizes[s][1];
-                attend_data *d = attend_make(&(attend_case){.spec = "where=mask", .queries = n, .dim = 2, .mask = MASK_NM, .seed = 1,
-                                                            .way = {.isa = *isa, .weights = true, .kernel = kernels[kernel]}});
+                attend_data *d = attend_make(
+                    &(attend_case){.spec = "where=mask",
+                                   .queries = n,
+                                   .dim = 2,
+                                   .mask = MASK_NM,
+                                   .seed = 1,
+                                   .way = {.isa = *isa, .weights = true, .kernel = kernels[kernel]}});
                 if (kernels[kernel] == HEED_KERNEL_DECODE && n > 4) {
                     attend_free(d);
                     continue;
@@ -53,7 +59,8 @@ static void a_closed_row_gives_nothing_and_disturbs_nobody(void **state)
                     else
                         assert_float_equal(r->lse[i], open->lse[i], 1e-6);
                     for (int e = 0; e < 2; e++)
-                        assert_float_equal(r->out[2 * i + e], i == closed ? 0 : open->out[2 * i + e], i == closed ? 0 : 1e-6);
+                        assert_float_equal(r->out[2 * i + e], i == closed ? 0 : open->out[2 * i + e],
+                                           i == closed ? 0 : 1e-6);
                     for (int64_t j = 0; j < n; j++)
                         assert_float_equal(r->weights[i * n + j], i == closed ? 0 : open->weights[i * n + j],
                                            i == closed ? 0 : 1e-6);
@@ -66,14 +73,18 @@ static void a_closed_row_gives_nothing_and_disturbs_nobody(void **state)
 static void a_closed_row_has_zero_gradients_and_leaves_the_others_alone(void **state)
 {
     (void)state;
-    static const char *const specs[] = {"where=mask", "where=mask; normalise=sparsemax", "where=mask; normalise=sigmoid",
-                                        "where=mask; normalise=sink", "where=mask; normalise=entmax", "where=mask; normalise=softmax1",
+    static const char *const specs[] = {"where=mask",
+                                        "where=mask; normalise=sparsemax",
+                                        "where=mask; normalise=sigmoid",
+                                        "where=mask; normalise=sink",
+                                        "where=mask; normalise=entmax",
+                                        "where=mask; normalise=softmax1",
                                         "where=mask; position=alibi; select=top_k(3)"};
     enum { N = 6, D = 4, ROW = 2 };
     for (size_t i = 0; i < COUNT(specs); i++)
         for (int zero = 0; zero < 2; zero++) { /* the closed row's dout is 1 or 0: it must not matter */
-            attend_data *d = attend_make(&(attend_case){.spec = specs[i], .queries = N, .dim = D, .mask = MASK_NM, .seed = i,
-                                                        .way.backward = true});
+            attend_data *d = attend_make(&(attend_case){
+                .spec = specs[i], .queries = N, .dim = D, .mask = MASK_NM, .seed = i, .way.backward = true});
             for (int x = 0; x < N * D; x++)
                 d->dout[x] = zero && x / D == ROW ? 0 : 1;
             for (int x = 0; x < N * N; x++)
@@ -116,7 +127,8 @@ static void a_window_counts_the_token_itself(void **state)
 {
     (void)state;
     enum { N = 10 };
-    attend_data *d = attend_make(&(attend_case){.spec = "where=causal & window(4)", .queries = N, .dim = 4, .way.weights = true});
+    attend_data *d = attend_make(
+        &(attend_case){.spec = "where=causal & window(4)", .queries = N, .dim = 4, .way.weights = true});
     memset(d->q, 0, N * 4 * sizeof *d->q);
     memset(d->k, 0, N * 4 * sizeof *d->k);
     attend_changed(d);
@@ -124,7 +136,8 @@ static void a_window_counts_the_token_itself(void **state)
     for (int i = 0; i < N; i++) {
         const int seen = i + 1 < 4 ? i + 1 : 4;
         for (int j = 0; j < N; j++)
-            assert_float_equal(r->weights[i * N + j], j <= i && j > i - 4 ? 1.0 / seen : 0, j <= i && j > i - 4 ? 1e-6 : 0);
+            assert_float_equal(r->weights[i * N + j], j <= i && j > i - 4 ? 1.0 / seen : 0,
+                               j <= i && j > i - 4 ? 1e-6 : 0);
         attend_data *step = attend_slice(d, i, 1, i + 1);
         attend_result *one = attend_run(step, &(attend_way){.weights = true});
         for (int j = 0; j <= i; j++)
@@ -139,8 +152,13 @@ static void a_sink_takes_its_share(void **state)
     (void)state;
     enum { M = 4 };
     for (size_t kernel = 0; kernel < COUNT(kernels); kernel++) {
-        attend_data *d = attend_make(&(attend_case){.spec = "normalise=sink", .queries = 1, .keys = M, .dim = 4, .value_dim = 1,
-                                                    .initial = true, .way = {.weights = true, .kernel = kernels[kernel]}});
+        attend_data *d = attend_make(&(attend_case){.spec = "normalise=sink",
+                                                    .queries = 1,
+                                                    .keys = M,
+                                                    .dim = 4,
+                                                    .value_dim = 1,
+                                                    .initial = true,
+                                                    .way = {.weights = true, .kernel = kernels[kernel]}});
         memset(d->q, 0, 4 * sizeof *d->q);
         memset(d->k, 0, M * 4 * sizeof *d->k);
         for (int j = 0; j < M; j++)
@@ -157,11 +175,19 @@ static void a_sink_takes_its_share(void **state)
 
 /* ---- positions ---- */
 
-/* q and k are the same unit vector, so that the score, which is the lse of a single key, is the cosine of one angle. */
-static double cosine_of(const char *spec, int64_t dim, int64_t entry, int32_t pos, heed_type type, heed_isa isa)
+/* q and k are the same unit vector, so that the score, which is the lse of a single key, is the cosine of one
+ * angle. */
+static double cosine_of(const char *spec, int64_t dim, int64_t entry, int32_t pos, heed_type type,
+                        heed_isa isa)
 {
-    attend_data *d = attend_make(&(attend_case){.spec = spec, .queries = 1, .keys = 1, .dim = dim, .value_dim = 1, .q_type = type,
-                                                .k_type = type, .way.isa = isa});
+    attend_data *d = attend_make(&(attend_case){.spec = spec,
+                                                .queries = 1,
+                                                .keys = 1,
+                                                .dim = dim,
+                                                .value_dim = 1,
+                                                .q_type = type,
+                                                .k_type = type,
+                                                .way.isa = isa});
     memset(d->q, 0, (size_t)dim * sizeof *d->q);
     memset(d->k, 0, (size_t)dim * sizeof *d->k);
     d->q[entry] = d->k[entry] = 1;
@@ -182,15 +208,18 @@ static void angles_are_exact_at_far_positions(void **state)
     static const int32_t positions[] = {1857, 131071, 1048575, LIMIT, -LIMIT};
     for (size_t type = 0; type < COUNT(types); type++)
         for (const heed_isa *isa = attend_isas(); *isa; isa++) {
-            assert_float_equal(cosine_of("score=dot(1); position=rope", 32, 1, 1857, types[type], *isa), 0.30669, 1e-5);
+            assert_float_equal(cosine_of("score=dot(1); position=rope", 32, 1, 1857, types[type], *isa),
+                               0.30669, 1e-5);
             for (size_t p = 0; p < COUNT(positions); p++)
                 for (int t = 0; t < 16; t++) {
                     const double angle = positions[p] * pow(10000, -2.0 * t / 32), expected = cos(angle);
-                    const double half = cosine_of("score=dot(1); position=rope", 32, t, positions[p], types[type], *isa);
-                    const double adjacent =
-                        cosine_of("score=dot(1); position=rope(pairs=adjacent)", 32, 2 * t, positions[p], types[type], *isa);
+                    const double half =
+                        cosine_of("score=dot(1); position=rope", 32, t, positions[p], types[type], *isa);
+                    const double adjacent = cosine_of("score=dot(1); position=rope(pairs=adjacent)", 32,
+                                                      2 * t, positions[p], types[type], *isa);
                     if (fabs(half - expected) > 1e-5 || fabs(adjacent - expected) > 1e-5)
-                        fail_msg("pair %d at %d: cosine %.9g and %.9g, not %.9g", t, positions[p], half, adjacent, expected);
+                        fail_msg("pair %d at %d: cosine %.9g and %.9g, not %.9g", t, positions[p], half,
+                                 adjacent, expected);
                 }
         }
 }
@@ -199,7 +228,8 @@ static void angles_are_exact_at_far_positions(void **state)
 static void llama3_scaling_by_its_numbers(void **state)
 {
     (void)state;
-    static const char scaled[] = "score=dot(1); position=rope(base=500000, dim=128, scaling=llama3(8, low=1, high=4, original=8192))";
+    static const char scaled[] =
+        "score=dot(1); position=rope(base=500000, dim=128, scaling=llama3(8, low=1, high=4, original=8192))";
     for (int t = 0; t < 64; t++) {
         const double f = pow(500000, -2.0 * t / 128);
         const double expected = t <= 28 ? f : t >= 35 ? f / 8 : t == 29 ? 0.0021666 : t == 34 ? 1.7851e-4 : 0;
@@ -207,7 +237,8 @@ static void llama3_scaling_by_its_numbers(void **state)
             continue;
         const int32_t pos = (int32_t)(1 / expected); /* angles near 1 */
         const double got = cosine_of(scaled, 128, t, pos, HEED_F32, HEED_ISA_AUTO);
-        if (fabs(got - cos(expected * pos)) > (t == 29 || t == 34 ? 5e-5 : 2e-6)) /* two are known to five digits */
+        if (fabs(got - cos(expected * pos)) >
+            (t == 29 || t == 34 ? 5e-5 : 2e-6)) /* two are known to five digits */
             fail_msg("frequency %d: cosine at %d is %.8g, not %.8g", t, pos, got, cos(expected * pos));
     }
 }
@@ -243,16 +274,36 @@ static void positions_at_their_limits(void **state)
 {
     (void)state;
     static const char *const specs[] = {
-        "position=alibi", "position=t5", "position=shaw(max=4)", "position=kerple", "position=kerple(kind=power)", "position=fire",
-        "position=rope", "position=sandwich", "where=causal", "where=window(2147483647)", "where=window(1000)", "where=strided(7)",
-        "where=dilated(2000000000, 3)", "where=block(1000)", "where=block(2000000000)", "where=first(1)", "where=last(5)",
-        "where=global(1)", "where=self", "where=neighbourhood(40000, 40000, 3)", "where=random(1, 1000000000, 2)",
-        "position=cope(max=4); where=causal", "position=xpos; where=causal", "position=xpos(scale_base=16); where=causal",
+        "position=alibi",
+        "position=t5",
+        "position=shaw(max=4)",
+        "position=kerple",
+        "position=kerple(kind=power)",
+        "position=fire",
+        "position=rope",
+        "position=sandwich",
+        "where=causal",
+        "where=window(2147483647)",
+        "where=window(1000)",
+        "where=strided(7)",
+        "where=dilated(2000000000, 3)",
+        "where=block(1000)",
+        "where=block(2000000000)",
+        "where=first(1)",
+        "where=last(5)",
+        "where=global(1)",
+        "where=self",
+        "where=neighbourhood(40000, 40000, 3)",
+        "where=random(1, 1000000000, 2)",
+        "position=cope(max=4); where=causal",
+        "position=xpos; where=causal",
+        "position=xpos(scale_base=16); where=causal",
     };
     enum { N = 6 };
     static const int32_t places[N] = {-LIMIT, -LIMIT + 1, -1, 0, LIMIT - 1, LIMIT};
     for (size_t i = 0; i < COUNT(specs); i++) {
-        attend_data *d = attend_make(&(attend_case){.spec = specs[i], .heads = 2, .queries = N, .keys = N, .seed = i, .way.weights = true});
+        attend_data *d = attend_make(&(attend_case){
+            .spec = specs[i], .heads = 2, .queries = N, .keys = N, .seed = i, .way.weights = true});
         d->q_pos = calloc(N, sizeof *d->q_pos);
         d->k_pos = calloc(N, sizeof *d->k_pos);
         memcpy(d->q_pos, places, sizeof places);
@@ -276,13 +327,30 @@ static void positions_beyond_the_limits_are_refused(void **state)
 /* ---- not a number, infinity ---- */
 
 static const char *const poisoned[] = {
-    "where=causal", "position=rope; where=causal", "score=cosine; where=causal", "score=additive(dim=3); where=causal",
-    "score=mlp(dim=3); where=causal", "score=laplace; where=causal", "score=gaussian; where=causal", "score=bilinear; where=causal",
-    "where=causal; position=shaw(max=3) + alibi", "where=causal; position=cope(max=4)", "where=causal & window(9); position=xpos",
-    "where=causal; normalise=softmax1", "where=causal; normalise=sink", "where=causal; normalise=sigmoid", "where=causal; normalise=relu",
-    "where=causal; normalise=sparsemax", "where=causal; normalise=entmax", "where=causal; normalise=softcap(2)",
-    "where=causal; normalise=softcap(2) > sparsemax", "where=causal; select=top_k(3)", "where=causal; select=top_p(0.5)",
-    "where=causal; select=threshold(0.3)", "where=causal; select=quest(page=4, budget=8)", "where=causal; select=moba(block=4, k=2)",
+    "where=causal",
+    "position=rope; where=causal",
+    "score=cosine; where=causal",
+    "score=additive(dim=3); where=causal",
+    "score=mlp(dim=3); where=causal",
+    "score=laplace; where=causal",
+    "score=gaussian; where=causal",
+    "score=bilinear; where=causal",
+    "where=causal; position=shaw(max=3) + alibi",
+    "where=causal; position=cope(max=4)",
+    "where=causal & window(9); position=xpos",
+    "where=causal; normalise=softmax1",
+    "where=causal; normalise=sink",
+    "where=causal; normalise=sigmoid",
+    "where=causal; normalise=relu",
+    "where=causal; normalise=sparsemax",
+    "where=causal; normalise=entmax",
+    "where=causal; normalise=softcap(2)",
+    "where=causal; normalise=softcap(2) > sparsemax",
+    "where=causal; select=top_k(3)",
+    "where=causal; select=top_p(0.5)",
+    "where=causal; select=threshold(0.3)",
+    "where=causal; select=quest(page=4, budget=8)",
+    "where=causal; select=moba(block=4, k=2)",
     "where=causal; read=gate",
 };
 
@@ -291,7 +359,8 @@ static void nan_in_a_query_stays_in_its_row(void **state)
     (void)state;
     for (size_t i = 0; i < COUNT(poisoned); i++)
         for (int64_t row = 0; row < 70; row += 23) {
-            attend_data *d = attend_prepare(&(attend_case){.spec = poisoned[i], .heads = 2, .queries = 70, .dim = 10, .seed = i});
+            attend_data *d = attend_prepare(
+                &(attend_case){.spec = poisoned[i], .heads = 2, .queries = 70, .dim = 10, .seed = i});
             d->q[(70 + row) * 10 + 3] = NAN;
             match_changed(d);
             attend_free(d);
@@ -303,7 +372,8 @@ static void nan_in_a_key_reaches_the_rows_that_see_it(void **state)
     (void)state;
     for (size_t i = 0; i < COUNT(poisoned); i++)
         for (int64_t key = 3; key < 70; key += 30) {
-            attend_data *d = attend_prepare(&(attend_case){.spec = poisoned[i], .heads = 2, .kv_heads = 1, .queries = 70, .dim = 10, .seed = i});
+            attend_data *d = attend_prepare(&(attend_case){
+                .spec = poisoned[i], .heads = 2, .kv_heads = 1, .queries = 70, .dim = 10, .seed = i});
             d->k[key * 10 + 9] = NAN;
             match_changed(d);
             attend_free(d);
@@ -315,8 +385,13 @@ static void nan_in_a_value_reaches_its_column(void **state)
     (void)state;
     for (size_t i = 0; i < COUNT(poisoned); i++)
         for (int64_t key = 3; key < 70; key += 30) {
-            attend_data *d = attend_prepare(&(attend_case){.spec = poisoned[i], .heads = 2, .kv_heads = 1, .queries = 70, .dim = 10,
-                                                           .value_dim = 20, .seed = i});
+            attend_data *d = attend_prepare(&(attend_case){.spec = poisoned[i],
+                                                           .heads = 2,
+                                                           .kv_heads = 1,
+                                                           .queries = 70,
+                                                           .dim = 10,
+                                                           .value_dim = 20,
+                                                           .seed = i});
             d->v[key * 20 + 17] = NAN;
             match_changed(d);
             attend_free(d);
@@ -335,9 +410,17 @@ static void every_kernel_treats_nan_alike(void **state)
                 const heed_type type = types[way % COUNT(types)];
                 if (kernel == HEED_KERNEL_DECODE && queries > 4)
                     continue;
-                attend_data *d = attend_make(&(attend_case){.spec = "where=window(40)", .batch = 2, .heads = 2, .kv_heads = 1,
-                                                            .queries = queries, .keys = 200, .dim = 12, .seed = 1, .q_type = type,
-                                                            .k_type = type, .v_type = type,
+                attend_data *d = attend_make(&(attend_case){.spec = "where=window(40)",
+                                                            .batch = 2,
+                                                            .heads = 2,
+                                                            .kv_heads = 1,
+                                                            .queries = queries,
+                                                            .keys = 200,
+                                                            .dim = 12,
+                                                            .seed = 1,
+                                                            .q_type = type,
+                                                            .k_type = type,
+                                                            .v_type = type,
                                                             .way = {.kernel = kernel, .isa = *isa}});
                 d->q[12 * (queries - 1)] = NAN;
                 d->k[12 * 150 + 7] = NAN;
@@ -352,24 +435,47 @@ static void nothing_is_read_through_closed_pairs(void **state)
 {
     (void)state;
     static const char *const specs[] = {
-        "", "where=causal", "position=rope", "score=cosine", "score=additive(dim=3)", "score=laplace", "score=bilinear",
-        "normalise=sparsemax", "normalise=sigmoid", "select=top_k(4)", "heads=talking", "position=cope(max=4); where=causal",
-        "position=xpos; where=causal", "select=quest(page=8, budget=16)", "select=moba(block=8, k=2)",
+        "",
+        "where=causal",
+        "position=rope",
+        "score=cosine",
+        "score=additive(dim=3)",
+        "score=laplace",
+        "score=bilinear",
+        "normalise=sparsemax",
+        "normalise=sigmoid",
+        "select=top_k(4)",
+        "heads=talking",
+        "position=cope(max=4); where=causal",
+        "position=xpos; where=causal",
+        "select=quest(page=8, budget=16)",
+        "select=moba(block=8, k=2)",
     };
     static const heed_type types[] = {HEED_F32, HEED_F16, HEED_BF16};
     for (size_t i = 0; i < COUNT(specs); i++)
         for (int64_t queries = 1; queries <= 60; queries += 59) {
-            attend_data *d = attend_make(&(attend_case){.spec = specs[i], .batch = 3, .heads = 2, .queries = queries, .keys = 100, .dim = 10,
-                                                        .ragged = RAGGED_Q_SEQ, .seed = i, .q_type = types[i % 3], .k_type = types[i % 3],
-                                                        .v_type = types[i % 3], .way = {.backward = true, .weights = true}});
+            attend_data *d = attend_make(&(attend_case){.spec = specs[i],
+                                                        .batch = 3,
+                                                        .heads = 2,
+                                                        .queries = queries,
+                                                        .keys = 100,
+                                                        .dim = 10,
+                                                        .ragged = RAGGED_Q_SEQ,
+                                                        .seed = i,
+                                                        .q_type = types[i % 3],
+                                                        .k_type = types[i % 3],
+                                                        .v_type = types[i % 3],
+                                                        .way = {.backward = true, .weights = true}});
             for (int64_t b = 0; b < 3; b++)
                 for (int64_t h = 0; h < 2; h++) { /* what lies beyond the lengths is rubbish */
                     for (int64_t j = d->seq[b]; j < 100; j++)
                         for (int64_t x = 0; x < 10; x++)
-                            d->k[((b * 2 + h) * 100 + j) * 10 + x] = d->v[((b * 2 + h) * 100 + j) * 10 + x] = x % 2 ? NAN : INFINITY;
+                            d->k[((b * 2 + h) * 100 + j) * 10 + x] = d->v[((b * 2 + h) * 100 + j) * 10 + x] =
+                                x % 2 ? NAN : INFINITY;
                     for (int64_t n = d->q_seq[b]; n < queries; n++)
                         for (int64_t x = 0; x < 10; x++)
-                            d->q[((b * 2 + h) * queries + n) * 10 + x] = d->dout[((b * 2 + h) * queries + n) * 10 + x] = NAN;
+                            d->q[((b * 2 + h) * queries + n) * 10 + x] =
+                                d->dout[((b * 2 + h) * queries + n) * 10 + x] = NAN;
                 }
             match_changed(d);
             attend_free(d);
@@ -379,12 +485,21 @@ static void nothing_is_read_through_closed_pairs(void **state)
 static void masked_rubbish_leaves_gradients_alone(void **state)
 {
     (void)state;
-    static const char *const specs[] = {"where=mask", "where=mask; normalise=sparsemax", "where=mask; score=cosine; position=alibi",
-                                        "where=mask; score=additive(dim=3)", "where=mask; normalise=sink; position=rope",
-                                        "where=mask; position=cope(max=4)", "where=mask; heads=talking"};
+    static const char *const specs[] = {"where=mask",
+                                        "where=mask; normalise=sparsemax",
+                                        "where=mask; score=cosine; position=alibi",
+                                        "where=mask; score=additive(dim=3)",
+                                        "where=mask; normalise=sink; position=rope",
+                                        "where=mask; position=cope(max=4)",
+                                        "where=mask; heads=talking"};
     enum { N = 40, D = 8 };
     for (size_t i = 0; i < COUNT(specs); i++) {
-        attend_data *d = attend_make(&(attend_case){.spec = specs[i], .heads = 2, .queries = N, .dim = D, .mask = MASK_NM, .seed = i,
+        attend_data *d = attend_make(&(attend_case){.spec = specs[i],
+                                                    .heads = 2,
+                                                    .queries = N,
+                                                    .dim = D,
+                                                    .mask = MASK_NM,
+                                                    .seed = i,
                                                     .way.backward = true});
         for (int n = 0; n < N; n++)
             d->mask[n * N + 7] = d->mask[n * N + 35] = 0;
@@ -404,16 +519,28 @@ static void masked_rubbish_leaves_gradients_alone(void **state)
 static void infinite_scores(void **state)
 {
     (void)state;
-    static const char *const specs[] = {"", "where=causal", "normalise=sparsemax", "normalise=sigmoid", "normalise=relu", "normalise=sink",
-                                        "select=top_k(4)", "normalise=softcap(3)", "where=window(30)"};
+    static const char *const specs[] = {"",
+                                        "where=causal",
+                                        "normalise=sparsemax",
+                                        "normalise=sigmoid",
+                                        "normalise=relu",
+                                        "normalise=sink",
+                                        "select=top_k(4)",
+                                        "normalise=softcap(3)",
+                                        "where=window(30)"};
     enum { N = 66, D = 4 };
     for (size_t i = 0; i < COUNT(specs); i++)
         for (size_t kernel = 0; kernel < COUNT(kernels); kernel++)
             for (int sign = -1; sign <= 1; sign += 2) {
-                attend_data *d = attend_make(&(attend_case){.spec = specs[i], .queries = N, .dim = D, .initial = true, .seed = i,
+                attend_data *d = attend_make(&(attend_case){.spec = specs[i],
+                                                            .queries = N,
+                                                            .dim = D,
+                                                            .initial = true,
+                                                            .seed = i,
                                                             .way.kernel = kernels[kernel]});
                 for (int n = 0; n < N; n++)
-                    d->q[n * D] = (float)(fabs(d->q[n * D]) + 0.1); /* so that the sign is that of the key's entry */
+                    d->q[n * D] =
+                        (float)(fabs(d->q[n * D]) + 0.1); /* so that the sign is that of the key's entry */
                 d->k[40 * D] = (float)(sign * INFINITY);
                 d->v[40 * D + 1] = sign < 0 ? NAN : 1;
                 attend_changed(d);
@@ -429,21 +556,33 @@ static void infinite_scores(void **state)
 static void huge_logits_are_as_exact_as_small_ones(void **state)
 {
     (void)state;
-    static const char *const specs[] = {"score=dot(1)", "score=dot(1); where=causal", "score=dot(1); normalise=sink",
-                                        "score=dot(1); normalise=softmax1", "score=dot(1); normalise=sparsemax",
-                                        "score=dot(1); normalise=sigmoid(bias=0)", "score=dot(1); select=top_k(5)"};
+    static const char *const specs[] = {"score=dot(1)",
+                                        "score=dot(1); where=causal",
+                                        "score=dot(1); normalise=sink",
+                                        "score=dot(1); normalise=softmax1",
+                                        "score=dot(1); normalise=sparsemax",
+                                        "score=dot(1); normalise=sigmoid(bias=0)",
+                                        "score=dot(1); select=top_k(5)"};
     enum { N = 130, D = 8 };
     for (size_t i = 0; i < COUNT(specs); i++)
         for (size_t kernel = 0; kernel < 2; kernel++) {
-            attend_data *d = attend_make(&(attend_case){.spec = specs[i], .heads = 2, .queries = N, .dim = D, 
-.spread = 40, .exact_scores = true, .seed = i,
-                                                        .way = {.backward = true, .weights = true,
-                                                                .kernel = kernel ? HEED_KERNEL_ROWS : HEED_KERNEL_AUTO}});
+            attend_data *d =
+                attend_make(&(attend_case){.spec = specs[i],
+                                           .heads = 2,
+                                           .queries = N,
+                                           .dim = D,
+                                           .spread = 40,
+                                           .exact_scores = true,
+                                           .seed = i,
+                                           .way = {.backward = true,
+                                                   .weights = true,
+                                                   .kernel = kernel ? HEED_KERNEL_ROWS : HEED_KERNEL_AUTO}});
             for (int x = 0; x < 2 * N * D; x++) {
                 d->q[x] = rintf(d->q[x]);
                 d->k[x] = rintf(d->k[x]);
             }
-            for (int j = 1; j < 2 * N; j += 2) { /* rivals of the winner: logits a few units below, or the same */
+            for (int j = 1; j < 2 * N;
+                 j += 2) { /* rivals of the winner: logits a few units below, or the same */
                 memcpy(d->k + j * D, d->k + (j - 1) * D, D * sizeof *d->k);
                 d->k[j * D] += (float)(j % 4 == 1);
             }
@@ -459,35 +598,63 @@ static void huge_logits_are_as_exact_as_small_ones(void **state)
 static void one_of_everything(void **state)
 {
     (void)state;
-    static const char *const specs[] = {"", "where=causal", "score=cosine", "normalise=sparsemax", "normalise=sigmoid", "position=alibi",
-                                        "score=additive", "heads=talking", "select=top_k(1)", "normalise=sink", "score=laplace"};
+    static const char *const specs[] = {"",
+                                        "where=causal",
+                                        "score=cosine",
+                                        "normalise=sparsemax",
+                                        "normalise=sigmoid",
+                                        "position=alibi",
+                                        "score=additive",
+                                        "heads=talking",
+                                        "select=top_k(1)",
+                                        "normalise=sink",
+                                        "score=laplace"};
     for (size_t i = 0; i < COUNT(specs); i++)
         for (int64_t keys = 1; keys <= 5; keys += 4)
             for (const heed_isa *isa = attend_isas(); *isa; isa++)
-                attend_check(&(attend_case){.spec = specs[i], .queries = 1, .keys = keys, .dim = 1, .seed = i,
-                                            .way = {.backward = true, .weights = true, .statistics = true, .top = 2, .isa = *isa}});
+                attend_check(&(attend_case){
+                    .spec = specs[i],
+                    .queries = 1,
+                    .keys = keys,
+                    .dim = 1,
+                    .seed = i,
+                    .way = {.backward = true, .weights = true, .statistics = true, .top = 2, .isa = *isa}});
 }
 
 /* Sizes of 0, which the cases of the other tests cannot say. */
 static void run_empty(int64_t batch, int64_t queries, int64_t keys, const char *spec)
 {
-    const heed_problem problem = {.batch = batch, .heads = 2, .queries = queries, .keys = keys, .dim = 4, .threads = 2,
+    const heed_problem problem = {.batch = batch,
+                                  .heads = 2,
+                                  .queries = queries,
+                                  .keys = keys,
+                                  .dim = 4,
+                                  .threads = 2,
                                   .with = HEED_WITH_BACKWARD};
     heed_plan *plan = NULL;
     if (heed_plan_create(&plan, spec, &problem) != HEED_OK)
-        fail_msg("batch=%lld N=%lld M=%lld: %s", (long long)batch, (long long)queries, (long long)keys, heed_message());
-    float values[2][3 * 2 * 5 * 4], out[3 * 2 * 5 * 4], lse[3 * 2 * 5], dq[3 * 2 * 5 * 4], dk[3 * 2 * 5 * 4], dv[3 * 2 * 5 * 4];
+        fail_msg("batch=%lld N=%lld M=%lld: %s", (long long)batch, (long long)queries, (long long)keys,
+                 heed_message());
+    float values[2][3 * 2 * 5 * 4], out[3 * 2 * 5 * 4], lse[3 * 2 * 5], dq[3 * 2 * 5 * 4], dk[3 * 2 * 5 * 4],
+        dv[3 * 2 * 5 * 4];
     for (size_t x = 0; x < COUNT(values[0]); x++) {
         values[0][x] = values[1][x] = 0.5F;
         out[x] = dq[x] = dk[x] = dv[x] = NAN;
     }
     const int64_t rows[4] = {batch, 2, queries, 4}, columns[4] = {batch, 2, keys, 4};
-    const heed_tensor q = heed_tensor_dense(values[0], HEED_F32, 4, rows), k = heed_tensor_dense(values[1], HEED_F32, 4, columns);
+    const heed_tensor q = heed_tensor_dense(values[0], HEED_F32, 4, rows),
+                      k = heed_tensor_dense(values[1], HEED_F32, 4, columns);
     const heed_tensor o = heed_tensor_dense(out, HEED_F32, 4, rows);
     const heed_extra extra = {.lse = heed_tensor_dense(lse, HEED_F32, 3, rows)};
     assert_int_equal(heed_attend(plan, &q, &k, &k, &o, &extra), HEED_OK);
-    heed_gradients g = {.q = q, .k = k, .v = k, .dout = q, .extra = &extra, .dq = heed_tensor_dense(dq, HEED_F32, 4, rows),
-                        .dk = heed_tensor_dense(dk, HEED_F32, 4, columns), .dv = heed_tensor_dense(dv, HEED_F32, 4, columns)};
+    heed_gradients g = {.q = q,
+                        .k = k,
+                        .v = k,
+                        .dout = q,
+                        .extra = &extra,
+                        .dq = heed_tensor_dense(dq, HEED_F32, 4, rows),
+                        .dk = heed_tensor_dense(dk, HEED_F32, 4, columns),
+                        .dv = heed_tensor_dense(dv, HEED_F32, 4, columns)};
     assert_int_equal(heed_attend_backward(plan, &g), HEED_OK);
     for (int64_t x = 0; x < batch * 2 * queries * 4; x++)
         assert_true(out[x] == 0 && dq[x] == 0 && lse[x / 4] == -INFINITY);
@@ -499,8 +666,15 @@ static void run_empty(int64_t batch, int64_t queries, int64_t keys, const char *
 static void empty_problems_give_empty_answers(void **state)
 {
     (void)state;
-    static const char *const specs[] = {"", "where=causal; position=rope", "normalise=sparsemax", "heads=talking", "where=random(1, 4, 1)",
-                                        "where=last(2)", "select=top_k(2)", "select=moba(block=2, k=1)", "position=cope; where=causal"};
+    static const char *const specs[] = {"",
+                                        "where=causal; position=rope",
+                                        "normalise=sparsemax",
+                                        "heads=talking",
+                                        "where=random(1, 4, 1)",
+                                        "where=last(2)",
+                                        "select=top_k(2)",
+                                        "select=moba(block=2, k=1)",
+                                        "position=cope; where=causal"};
     for (size_t i = 0; i < COUNT(specs); i++) {
         run_empty(0, 3, 5, specs[i]);
         run_empty(2, 0, 5, specs[i]);
@@ -533,20 +707,47 @@ static void forms_meet_at_their_end_points(void **state)
 {
     (void)state;
     static const char *const pairs[][2] = {
-        {"where=causal & window(70)", "where=causal"}, {"where=window(70)", ""}, {"where=causal & segments", "where=causal"},
-        {"where=segments", ""}, {"select=top_p(1)", ""}, {"select=top_k(70); where=causal", "where=causal"}, {"select=threshold(0)", ""},
-        {"select=quest(page=16, budget=80)", ""}, {"select=moba(block=16, k=5); where=causal", "where=causal"},
-        {"normalise=entmax(alpha=1)", ""}, {"normalise=entmax(alpha=2)", "normalise=sparsemax"},
-        {"normalise=softcap(100000); where=causal", "where=causal"}, {"normalise=softmax(temperature=2)", "score=dot(0.125)"},
-        {"score=bilinear", ""}, {"position=t5", ""}, {"position=shaw", ""}, {"position=fire", ""}, {"position=cope; where=causal", "where=causal"},
-        {"heads=talking; where=causal", "where=causal"}, {"where=block(1000)", ""}, {"where=strided(1)", ""}, {"where=dilated(70, 1)", ""},
-        {"where=first(70)", ""}, {"where=last(70)", ""}, {"where=global(70)", ""}, {"where=neighbourhood(10, 7, 20)", ""},
-        {"where=random(1000, 4, 3)", ""}, {"where=!none", ""}, {"where=dilated(1, 1)", "where=self"}, {"where=block(1)", "where=self"},
-        {"where=neighbourhood(7, 10, 0)", "where=self"}, {"where=dilated(5, 1)", "where=window(5)"}, {"position=rope(scaling=linear(1))", "position=rope"},
-        {"position=rope(scaling=ntk(1))", "position=rope"}, {"position=rope(scaling=yarn(1, 4096))", "position=rope"},
-        {"position=rope(scaling=llama3(1, 4096))", "position=rope"}, {"position=alibi(slopes=published)", "position=alibi"},
-        {"normalise=relu(power=1)", "normalise=relu"}, {"normalise=softcap(3)", "normalise=softcap(3) > softmax"},
-        {"score=dot(scale=0.25)", ""}, {"where=causal(align=start)", "where=causal"},
+        {"where=causal & window(70)", "where=causal"},
+        {"where=window(70)", ""},
+        {"where=causal & segments", "where=causal"},
+        {"where=segments", ""},
+        {"select=top_p(1)", ""},
+        {"select=top_k(70); where=causal", "where=causal"},
+        {"select=threshold(0)", ""},
+        {"select=quest(page=16, budget=80)", ""},
+        {"select=moba(block=16, k=5); where=causal", "where=causal"},
+        {"normalise=entmax(alpha=1)", ""},
+        {"normalise=entmax(alpha=2)", "normalise=sparsemax"},
+        {"normalise=softcap(100000); where=causal", "where=causal"},
+        {"normalise=softmax(temperature=2)", "score=dot(0.125)"},
+        {"score=bilinear", ""},
+        {"position=t5", ""},
+        {"position=shaw", ""},
+        {"position=fire", ""},
+        {"position=cope; where=causal", "where=causal"},
+        {"heads=talking; where=causal", "where=causal"},
+        {"where=block(1000)", ""},
+        {"where=strided(1)", ""},
+        {"where=dilated(70, 1)", ""},
+        {"where=first(70)", ""},
+        {"where=last(70)", ""},
+        {"where=global(70)", ""},
+        {"where=neighbourhood(10, 7, 20)", ""},
+        {"where=random(1000, 4, 3)", ""},
+        {"where=!none", ""},
+        {"where=dilated(1, 1)", "where=self"},
+        {"where=block(1)", "where=self"},
+        {"where=neighbourhood(7, 10, 0)", "where=self"},
+        {"where=dilated(5, 1)", "where=window(5)"},
+        {"position=rope(scaling=linear(1))", "position=rope"},
+        {"position=rope(scaling=ntk(1))", "position=rope"},
+        {"position=rope(scaling=yarn(1, 4096))", "position=rope"},
+        {"position=rope(scaling=llama3(1, 4096))", "position=rope"},
+        {"position=alibi(slopes=published)", "position=alibi"},
+        {"normalise=relu(power=1)", "normalise=relu"},
+        {"normalise=softcap(3)", "normalise=softcap(3) > softmax"},
+        {"score=dot(scale=0.25)", ""},
+        {"where=causal(align=start)", "where=causal"},
     };
     for (size_t i = 0; i < COUNT(pairs); i++) {
         const attend_case base = {.heads = 2, .queries = 70, .dim = 16, .seed = i};
@@ -556,7 +757,8 @@ static void forms_meet_at_their_end_points(void **state)
             specs_agree(pairs[i][0], pairs[i][1], &base);
             continue;
         }
-        attend_data *d = attend_make(&(attend_case){.spec = pairs[i][0], .heads = 2, .queries = 70, .dim = 16, .segments = 1, .seed = i});
+        attend_data *d = attend_make(&(attend_case){
+            .spec = pairs[i][0], .heads = 2, .queries = 70, .dim = 16, .segments = 1, .seed = i});
         memset(d->q_segment, 0, 70 * sizeof *d->q_segment); /* one segment */
         memset(d->k_segment, 0, 70 * sizeof *d->k_segment);
         attend_changed(d);
@@ -574,7 +776,8 @@ static void forms_meet_at_their_end_points(void **state)
 static void a_sink_of_minus_infinity_is_softmax(void **state)
 {
     (void)state;
-    attend_data *d = attend_make(&(attend_case){.spec = "normalise=sink; where=causal", .queries = 70, .seed = 4});
+    attend_data *d =
+        attend_make(&(attend_case){.spec = "normalise=sink; where=causal", .queries = 70, .seed = 4});
     oracle_find_param(d->o, "normalise.sink.sink")->value[0] = -INFINITY;
     attend_expect(d);
     attend_result *sink = attend_run(d, &d->c.way);
@@ -591,11 +794,13 @@ static void a_sink_of_minus_infinity_is_softmax(void **state)
 static void another_document_in_the_pack_changes_no_bit(void **state)
 {
     (void)state;
-    static const char *const specs[] = {"where=causal & segments", "where=causal & segments & window(9); position=alibi",
+    static const char *const specs[] = {"where=causal & segments",
+                                        "where=causal & segments & window(9); position=alibi",
                                         "where=segments; position=rope; normalise=sparsemax"};
     enum { N = 80, FIRST = 37, D = 8 };
     for (size_t i = 0; i < COUNT(specs); i++) {
-        attend_data *d = attend_make(&(attend_case){.spec = specs[i], .queries = N, .dim = D, .segments = 1, .seed = i});
+        attend_data *d =
+            attend_make(&(attend_case){.spec = specs[i], .queries = N, .dim = D, .segments = 1, .seed = i});
         for (int n = 0; n < N; n++)
             d->q_segment[n] = d->k_segment[n] = n < FIRST ? 5 : -3;
         attend_changed(d);
@@ -615,8 +820,12 @@ static void ragged_batches_equal_their_sequences_alone(void **state)
     (void)state;
     static const int32_t lengths[3] = {3, 17, 40};
     enum { N = 40, D = 16 };
-    attend_data *all = attend_make(&(attend_case){.spec = "position=rope; where=causal", .batch = 3, .queries = N, .dim = D,
-                                                  .ragged = RAGGED_SEQ, .seed = 3});
+    attend_data *all = attend_make(&(attend_case){.spec = "position=rope; where=causal",
+                                                  .batch = 3,
+                                                  .queries = N,
+                                                  .dim = D,
+                                                  .ragged = RAGGED_SEQ,
+                                                  .seed = 3});
     memcpy(all->seq, lengths, sizeof lengths);
     for (int b = 0; b < 3; b++)
         for (int x = lengths[b] * D; x < N * D; x++)
@@ -631,7 +840,8 @@ static void ragged_batches_equal_their_sequences_alone(void **state)
         attend_changed(one);
         attend_result *alone = attend_run(one, &one->c.way);
         for (int x = 0; x < N * D; x++)
-            assert_float_equal(together->out[b * N * D + x], x < lengths[b] * D ? alone->out[x] : 0, x < lengths[b] * D ? 1e-6 : 0);
+            assert_float_equal(together->out[b * N * D + x], x < lengths[b] * D ? alone->out[x] : 0,
+                               x < lengths[b] * D ? 1e-6 : 0);
         finish(one, alone);
     }
     finish(all, together);
@@ -644,10 +854,17 @@ static void biases_of_hundreds_stay_finite(void **state)
     static const int64_t lengths[] = {1, 2, 63, 65, 127, 129, 257};
     for (size_t t = 0; t < COUNT(types); t++)
         for (size_t n = 0; n < COUNT(lengths); n++) {
-            attend_data *d = attend_make(&(attend_case){.spec = "position=t5; where=causal", .queries = lengths[n], .dim = 64,
-                                                        .value_dim = 8, .q_type = types[t], .k_type = types[t], .v_type = types[t],
-                                                        .tolerance = 4e-5, /* logits of 256 carry 1.5e-5 of rounding */
-                                                        .seed = n, .way.backward = true});
+            attend_data *d =
+                attend_make(&(attend_case){.spec = "position=t5; where=causal",
+                                           .queries = lengths[n],
+                                           .dim = 64,
+                                           .value_dim = 8,
+                                           .q_type = types[t],
+                                           .k_type = types[t],
+                                           .v_type = types[t],
+                                           .tolerance = 4e-5, /* logits of 256 carry 1.5e-5 of rounding */
+                                           .seed = n,
+                                           .way.backward = true});
             oracle_param *b = oracle_find_param(d->o, "position.t5.b");
             for (int i = 0; i < 32; i++)
                 b->value[i] = 8 * (i + 1); /* grows with the distance */
@@ -659,20 +876,28 @@ static void biases_of_hundreds_stay_finite(void **state)
 static void lengths_around_a_tile_have_right_gradients(void **state)
 {
     (void)state;
-    static const char *const specs[] = {"position=alibi; where=causal", "where=causal & (window(4) | first(1))"};
+    static const char *const specs[] = {"position=alibi; where=causal",
+                                        "where=causal & (window(4) | first(1))"};
     static const int64_t lengths[] = {1, 2, 63, 65, 127, 129, 257};
     for (size_t i = 0; i < COUNT(specs); i++)
         for (size_t n = 0; n < COUNT(lengths); n++)
             for (int half = 0; half < 2; half++) {
                 const heed_type type = half ? HEED_BF16 : HEED_F32;
-                attend_check(&(attend_case){.spec = specs[i], .queries = lengths[n], .dim = 64, .q_type = type, .k_type = type,
-                                            .v_type = type, .seed = n, .way.backward = true});
+                attend_check(&(attend_case){.spec = specs[i],
+                                            .queries = lengths[n],
+                                            .dim = 64,
+                                            .q_type = type,
+                                            .k_type = type,
+                                            .v_type = type,
+                                            .seed = n,
+                                            .way.backward = true});
             }
 }
 
 static size_t scratch_of(const char *spec, int64_t n, unsigned with)
 {
-    const heed_problem problem = {.batch = 1, .heads = 3, .queries = n, .keys = n, .dim = 32, .threads = 2, .with = with};
+    const heed_problem problem = {
+        .batch = 1, .heads = 3, .queries = n, .keys = n, .dim = 32, .threads = 2, .with = with};
     heed_plan *plan;
     assert_int_equal(heed_plan_create(&plan, spec, &problem), HEED_OK);
     const size_t bytes = heed_plan_scratch(plan);
@@ -683,12 +908,14 @@ static size_t scratch_of(const char *spec, int64_t n, unsigned with)
 static void memory_does_not_grow_with_the_square(void **state)
 {
     (void)state;
-    static const char *const specs[] = {"where=causal & window(6)", "where=causal; position=t5", "where=causal; normalise=sink",
+    static const char *const specs[] = {"where=causal & window(6)", "where=causal; position=t5",
+                                        "where=causal; normalise=sink",
                                         "position=alibi; normalise=softcap(20)"};
     for (size_t i = 0; i < COUNT(specs); i++) {
         assert_in_range(scratch_of(specs[i], 25000, 0), 1, 64 << 20);
         assert_in_range(scratch_of(specs[i], 96000, 0), 1, 64 << 20);
-        const size_t small = scratch_of(specs[i], 4096, HEED_WITH_BACKWARD), large = scratch_of(specs[i], 16384, HEED_WITH_BACKWARD);
+        const size_t small = scratch_of(specs[i], 4096, HEED_WITH_BACKWARD),
+                     large = scratch_of(specs[i], 16384, HEED_WITH_BACKWARD);
         assert_in_range(small, 1, 48 << 20); /* the square would be 67 MB a head */
         assert_in_range(large, 1, 5 * small);
     }
@@ -698,7 +925,8 @@ static void a_long_sequence_in_a_narrow_window(void **state)
 {
     (void)state;
     enum { N = 20000 };
-    attend_data *all = attend_make(&(attend_case){.spec = "where=causal & window(6)", .queries = N, .dim = 8, .seed = 7});
+    attend_data *all =
+        attend_make(&(attend_case){.spec = "where=causal & window(6)", .queries = N, .dim = 8, .seed = 7});
     attend_result *r = attend_run(all, &(attend_way){.threads = 2});
     static const int64_t places[] = {0, 63, 127, 9999, N - 9};
     for (size_t i = 0; i < COUNT(places); i++) {

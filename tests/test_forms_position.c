@@ -53,7 +53,9 @@ static void biases_equal_the_oracle(void **state)
     };
     for (size_t i = 0; i < COUNT(specs); i++)
         attend_sweep(&(attend_case){.spec = specs[i], .seed = 10 * i + 5, .way.weights = true}, 0);
-    attend_sweep(&(attend_case){.spec = "position=alibi(slopes=published)", .heads = 6, .kv_heads = 3, .seed = 6}, 2000000);
+    attend_sweep(
+        &(attend_case){.spec = "position=alibi(slopes=published)", .heads = 6, .kv_heads = 3, .seed = 6},
+        2000000);
 }
 
 static void forms_that_need_more_than_a_distance_equal_the_oracle(void **state)
@@ -90,17 +92,39 @@ static void given_positions_equal_the_oracle(void **state)
 {
     (void)state;
     static const char *const specs[] = {
-        "position=rope", "position=rope(pairs=adjacent, scaling=llama3(4, 64)); where=causal", "position=alibi; where=causal",
-        "position=t5", "position=t5; where=causal", "position=shaw(max=6)", "position=kerple", "position=kerple(kind=power)",
-        "position=fire", "position=xpos(scale_base=64); where=causal", "position=cope; where=causal", "position=sandwich",
+        "position=rope",
+        "position=rope(pairs=adjacent, scaling=llama3(4, 64)); where=causal",
+        "position=alibi; where=causal",
+        "position=t5",
+        "position=t5; where=causal",
+        "position=shaw(max=6)",
+        "position=kerple",
+        "position=kerple(kind=power)",
+        "position=fire",
+        "position=xpos(scale_base=64); where=causal",
+        "position=cope; where=causal",
+        "position=sandwich",
         "position=rope + alibi + t5(buckets=8, max=30)",
     };
     for (size_t i = 0; i < COUNT(specs); i++)
         for (int kind = POSITIONS_SHARED; kind <= POSITIONS_BATCHED; kind++) {
-            attend_check(&(attend_case){.spec = specs[i], .batch = 2, .heads = 2, .kv_heads = 1, .queries = 37, .keys = 70,
-                                        .positions = (attend_positions)kind, .seed = i, .way.weights = true});
-            attend_check(&(attend_case){.spec = specs[i], .batch = 2, .heads = 2, .queries = 66, .keys = 33, .dim = 16,
-                                        .positions = (attend_positions)kind, .seed = 40 + i});
+            attend_check(&(attend_case){.spec = specs[i],
+                                        .batch = 2,
+                                        .heads = 2,
+                                        .kv_heads = 1,
+                                        .queries = 37,
+                                        .keys = 70,
+                                        .positions = (attend_positions)kind,
+                                        .seed = i,
+                                        .way.weights = true});
+            attend_check(&(attend_case){.spec = specs[i],
+                                        .batch = 2,
+                                        .heads = 2,
+                                        .queries = 66,
+                                        .keys = 33,
+                                        .dim = 16,
+                                        .positions = (attend_positions)kind,
+                                        .seed = 40 + i});
         }
 }
 
@@ -108,12 +132,19 @@ static void given_positions_equal_the_oracle(void **state)
 static void one_sided_positions_equal_the_oracle(void **state)
 {
     (void)state;
-    static const char *const specs[] = {"position=rope; where=causal", "position=alibi; where=window(30)", "where=last(9); position=t5"};
+    static const char *const specs[] = {"position=rope; where=causal", "position=alibi; where=window(30)",
+                                        "where=last(9); position=t5"};
     for (size_t i = 0; i < COUNT(specs); i++)
         for (int side = 0; side < 2; side++)
             for (int kind = POSITIONS_SHARED; kind <= POSITIONS_BATCHED; kind++) {
-                attend_data *d = attend_make(&(attend_case){.spec = specs[i], .batch = 2, .heads = 2, .queries = 30, .keys = 65,
-                                                            .positions = (attend_positions)kind, .seed = i, .way.weights = true});
+                attend_data *d = attend_make(&(attend_case){.spec = specs[i],
+                                                            .batch = 2,
+                                                            .heads = 2,
+                                                            .queries = 30,
+                                                            .keys = 65,
+                                                            .positions = (attend_positions)kind,
+                                                            .seed = i,
+                                                            .way.weights = true});
                 int32_t **absent = side ? &d->q_pos : &d->k_pos;
                 free(*absent);
                 *absent = NULL;
@@ -126,19 +157,27 @@ static void one_sided_positions_equal_the_oracle(void **state)
             }
 }
 
-/* With one key, the lse of a row is the score of its pair: a bias or an angle can be looked at one distance at a time. */
+/* With one key, the lse of a row is the score of its pair: a bias or an angle can be looked at one distance
+ * at a time. */
 static void scores_are_right_one_distance_at_a_time(void **state)
 {
     (void)state;
     static const char *const specs[] = {
-        "position=t5", "position=t5; where=causal", "position=t5(buckets=10, max=50)", "position=t5(buckets=64, max=1000)",
-        "position=t5(buckets=6, max=1000000); where=causal", "position=kerple", "position=alibi", "position=sandwich",
-        "position=fire", "position=shaw(max=100)",
+        "position=t5",
+        "position=t5; where=causal",
+        "position=t5(buckets=10, max=50)",
+        "position=t5(buckets=64, max=1000)",
+        "position=t5(buckets=6, max=1000000); where=causal",
+        "position=kerple",
+        "position=alibi",
+        "position=sandwich",
+        "position=fire",
+        "position=shaw(max=100)",
     };
     enum { ROWS = 1500 };
     for (size_t i = 0; i < COUNT(specs); i++) {
-        attend_data *d = attend_make(&(attend_case){.spec = specs[i], .heads = 2, .queries = ROWS, .keys = 1, .dim = 4,
-                                                    .value_dim = 1, .seed = i});
+        attend_data *d = attend_make(&(attend_case){
+            .spec = specs[i], .heads = 2, .queries = ROWS, .keys = 1, .dim = 4, .value_dim = 1, .seed = i});
         d->q_pos = calloc(ROWS, sizeof *d->q_pos);
         d->k_pos = calloc(1, sizeof *d->k_pos);
         for (int n = 0; n < ROWS; n++) /* all small distances, then ever larger ones */

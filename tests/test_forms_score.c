@@ -7,9 +7,16 @@ static void products_equal_the_oracle(void **state)
 {
     (void)state;
     static const char *const specs[] = {
-        "", "score=dot", "score=dot(0.3)", "score=dot(scale=1); where=causal", "score=cosine",
+        "",
+        "score=dot",
+        "score=dot(0.3)",
+        "score=dot(scale=1); where=causal",
+        "score=cosine",
         "score=cosine(scale=3, eps=2)", /* shorter vectors than eps are met at small D */
-        "score=gaussian", "score=gaussian(sigma=2); where=causal", "score=laplace", "score=laplace(sigma=3)",
+        "score=gaussian",
+        "score=gaussian(sigma=2); where=causal",
+        "score=laplace",
+        "score=laplace(sigma=3)",
     };
     for (size_t i = 0; i < COUNT(specs); i++)
         attend_sweep(&(attend_case){.spec = specs[i], .seed = 10 * i + 1, .way.weights = true}, 0);
@@ -23,8 +30,14 @@ static void any_number_of_entries_equals_the_oracle(void **state)
     for (size_t i = 0; i < COUNT(specs); i++)
         for (size_t d = 0; d < COUNT(dims); d++)
             for (int64_t queries = 1; queries <= 41; queries += 20)
-                attend_check(&(attend_case){.spec = specs[i], .heads = 2, .kv_heads = 1, .queries = queries, .keys = 67,
-                                            .dim = dims[d], .value_dim = dims[COUNT(dims) - 1 - d], .seed = d,
+                attend_check(&(attend_case){.spec = specs[i],
+                                            .heads = 2,
+                                            .kv_heads = 1,
+                                            .queries = queries,
+                                            .keys = 67,
+                                            .dim = dims[d],
+                                            .value_dim = dims[COUNT(dims) - 1 - d],
+                                            .seed = d,
                                             .way.weights = true});
 }
 
@@ -32,8 +45,8 @@ static void learnt_scores_equal_the_oracle(void **state)
 {
     (void)state;
     static const char *const specs[] = {
-        "score=bilinear", "score=bilinear(scale=0.2); where=causal",
-        "score=additive(dim=5)", "score=additive", "score=mlp(dim=7); where=causal", "score=mlp",
+        "score=bilinear", "score=bilinear(scale=0.2); where=causal", "score=additive(dim=5)",
+        "score=additive", "score=mlp(dim=7); where=causal",          "score=mlp",
     };
     for (size_t i = 0; i < COUNT(specs); i++)
         attend_sweep(&(attend_case){.spec = specs[i], .seed = 10 * i + 2, .way.weights = true}, 600000);
@@ -42,9 +55,11 @@ static void learnt_scores_equal_the_oracle(void **state)
 static void learnt_scores_start_from_their_initial_values(void **state)
 {
     (void)state;
-    static const char *const specs[] = {"score=bilinear", "score=additive", "score=additive(dim=3)", "score=mlp(dim=12)"};
+    static const char *const specs[] = {"score=bilinear", "score=additive", "score=additive(dim=3)",
+                                        "score=mlp(dim=12)"};
     for (size_t i = 0; i < COUNT(specs); i++)
-        attend_check(&(attend_case){.spec = specs[i], .heads = 2, .queries = 9, .keys = 17, .initial = true, .seed = i});
+        attend_check(&(attend_case){
+            .spec = specs[i], .heads = 2, .queries = 9, .keys = 17, .initial = true, .seed = i});
 }
 
 int main(void)

@@ -11,10 +11,22 @@ static void selectors_equal_the_oracle(void **state)
 {
     (void)state;
     static const char *const specs[] = {
-        "select=none", "select=top_k(1)", "select=top_k(3)", "select=top_k(64); where=causal", "select=top_k(1000)",
-        "select=top_p(0.5)", "select=top_p(0.9); where=causal", "select=top_p(1)", "select=top_p(0.001)",
-        "select=threshold(0.1)", "select=threshold(0)", "select=threshold(1)", "select=threshold(0.3); where=window(9)",
-        "select=quest(page=16, budget=48)", "select=quest(page=8, budget=20); where=causal", "select=moba(block=16, k=2)",
+        "select=none",
+        "select=top_k(1)",
+        "select=top_k(3)",
+        "select=top_k(64); where=causal",
+        "select=top_k(1000)",
+        "select=top_p(0.5)",
+        "select=top_p(0.9); where=causal",
+        "select=top_p(1)",
+        "select=top_p(0.001)",
+        "select=threshold(0.1)",
+        "select=threshold(0)",
+        "select=threshold(1)",
+        "select=threshold(0.3); where=window(9)",
+        "select=quest(page=16, budget=48)",
+        "select=quest(page=8, budget=20); where=causal",
+        "select=moba(block=16, k=2)",
         "select=moba(block=8, k=3); where=causal; position=rope",
     };
     for (size_t i = 0; i < COUNT(specs); i++)
@@ -25,8 +37,11 @@ static void chains_see_what_is_left(void **state)
 {
     (void)state;
     static const char *const specs[] = {
-        "select=top_k(20) > top_p(0.9)", "select=top_p(0.9) > top_k(20)", "select=threshold(0.01) > top_k(5); where=causal",
-        "select=quest(page=16, budget=64) > top_p(0.8)", "select=top_k(40) > threshold(0.05) > top_p(0.7); position=alibi",
+        "select=top_k(20) > top_p(0.9)",
+        "select=top_p(0.9) > top_k(20)",
+        "select=threshold(0.01) > top_k(5); where=causal",
+        "select=quest(page=16, budget=64) > top_p(0.8)",
+        "select=top_k(40) > threshold(0.05) > top_p(0.7); position=alibi",
         "select=moba(block=16, k=4) > top_k(10); where=causal",
     };
     for (size_t i = 0; i < COUNT(specs); i++)
@@ -38,15 +53,28 @@ static void selectors_go_before_every_normaliser(void **state)
 {
     (void)state;
     static const char *const normalisers[] = {
-        "softmax(temperature=0.2)", "softmax1", "sink", "sigmoid", "relu", "sparsemax", "entmax", "softcap(0.5)",
+        "softmax(temperature=0.2)",
+        "softmax1",
+        "sink",
+        "sigmoid",
+        "relu",
+        "sparsemax",
+        "entmax",
+        "softcap(0.5)",
         "softcap(0.5) > softmax(temperature=3)",
     };
     static const char *const selectors[] = {"top_k(7)", "top_p(0.6)", "threshold(0.2)"};
     for (size_t i = 0; i < COUNT(normalisers); i++)
         for (size_t j = 0; j < COUNT(selectors); j++) {
             char spec[160];
-            snprintf(spec, sizeof spec, "where=causal; select=%s; normalise=%s", selectors[j], normalisers[i]);
-            attend_check(&(attend_case){.spec = spec, .heads = 2, .kv_heads = 1, .queries = 66, .keys = 70, .seed = i,
+            snprintf(spec, sizeof spec, "where=causal; select=%s; normalise=%s", selectors[j],
+                     normalisers[i]);
+            attend_check(&(attend_case){.spec = spec,
+                                        .heads = 2,
+                                        .kv_heads = 1,
+                                        .queries = 66,
+                                        .keys = 70,
+                                        .seed = i,
                                         .way.weights = true});
         }
 }
@@ -54,12 +82,13 @@ static void selectors_go_before_every_normaliser(void **state)
 static void of_equal_scores_the_lower_index_stays(void **state)
 {
     (void)state;
-    static const char *const specs[] = {"select=top_k(5)", "select=top_k(5); where=causal", "select=top_p(0.305)",
-                                        "select=top_p(0.305); where=!first(3)", "select=threshold(1)",
-                                        "select=quest(page=4, budget=8)", "select=moba(block=4, k=2)"};
+    static const char *const specs[] = {"select=top_k(5)",          "select=top_k(5); where=causal",
+                                        "select=top_p(0.305)",      "select=top_p(0.305); where=!first(3)",
+                                        "select=threshold(1)",      "select=quest(page=4, budget=8)",
+                                        "select=moba(block=4, k=2)"};
     for (size_t i = 0; i < COUNT(specs); i++) {
-        attend_data *d =
-            attend_make(&(attend_case){.spec = specs[i], .queries = 140, .dim = 20, .seed = i, .way.weights = true});
+        attend_data *d = attend_make(
+            &(attend_case){.spec = specs[i], .queries = 140, .dim = 20, .seed = i, .way.weights = true});
         for (int n = 0; n < 70 * 20; n++)
             d->q[n] = 0; /* half of the queries find all keys equal */
         for (int n = 1; n < 140; n++)
@@ -77,14 +106,29 @@ static void of_equal_scores_the_lower_index_stays(void **state)
 static void selection_holds_with_lengths_positions_and_masks(void **state)
 {
     (void)state;
-    static const char *const specs[] = {"select=top_k(6); where=mask", "select=top_p(0.7); where=mask & causal",
-                                        "select=threshold(0.2); where=mask", "select=moba(block=8, k=2); where=mask",
-                                        "select=quest(page=8, budget=16); where=mask"};
+    static const char *const specs[] = {
+        "select=top_k(6); where=mask", "select=top_p(0.7); where=mask & causal",
+        "select=threshold(0.2); where=mask", "select=moba(block=8, k=2); where=mask",
+        "select=quest(page=8, budget=16); where=mask"};
     for (size_t i = 0; i < COUNT(specs); i++) {
-        attend_check(&(attend_case){.spec = specs[i], .batch = 3, .heads = 2, .queries = 40, .keys = 67, .mask = MASK_BHNM,
-                                    .ragged = RAGGED_SEQ, .seed = i, .way.weights = true});
-        attend_check(&(attend_case){.spec = specs[i], .batch = 2, .heads = 2, .queries = 40, .keys = 67, .mask = MASK_NM,
-                                    .positions = POSITIONS_SHARED, .seed = i, .way.weights = true});
+        attend_check(&(attend_case){.spec = specs[i],
+                                    .batch = 3,
+                                    .heads = 2,
+                                    .queries = 40,
+                                    .keys = 67,
+                                    .mask = MASK_BHNM,
+                                    .ragged = RAGGED_SEQ,
+                                    .seed = i,
+                                    .way.weights = true});
+        attend_check(&(attend_case){.spec = specs[i],
+                                    .batch = 2,
+                                    .heads = 2,
+                                    .queries = 40,
+                                    .keys = 67,
+                                    .mask = MASK_NM,
+                                    .positions = POSITIONS_SHARED,
+                                    .seed = i,
+                                    .way.weights = true});
     }
 }
 

@@ -6,18 +6,56 @@
 #define COUNT(list) (sizeof(list) / sizeof *(list))
 
 static const char *const forms[] = {
-    "all", "none", "causal", "causal(align=start)", "window(1)", "window(4)", "window(64)", "window(1000)",
-    "dilated(3, 2)", "dilated(10, 7)", "dilated(1, 5)", "first(1)", "first(70)", "last(1)", "last(66)", "block(1)",
-    "block(16)", "block(50)", "strided(1)", "strided(3)", "strided(64)", "global(1)", "global(65)", "self",
-    "neighbourhood(9, 8, 1)", "neighbourhood(3, 30, 2)", "neighbourhood(16, 16, 5)", "neighbourhood(2, 40, 3)",
-    "neighbourhood(10, 10, 0)", "random(1, 8, 3)", "random(3, 16, 0)", "random(100, 64, 5)", "random(2, 33, 11)",
+    "all",
+    "none",
+    "causal",
+    "causal(align=start)",
+    "window(1)",
+    "window(4)",
+    "window(64)",
+    "window(1000)",
+    "dilated(3, 2)",
+    "dilated(10, 7)",
+    "dilated(1, 5)",
+    "first(1)",
+    "first(70)",
+    "last(1)",
+    "last(66)",
+    "block(1)",
+    "block(16)",
+    "block(50)",
+    "strided(1)",
+    "strided(3)",
+    "strided(64)",
+    "global(1)",
+    "global(65)",
+    "self",
+    "neighbourhood(9, 8, 1)",
+    "neighbourhood(3, 30, 2)",
+    "neighbourhood(16, 16, 5)",
+    "neighbourhood(2, 40, 3)",
+    "neighbourhood(10, 10, 0)",
+    "random(1, 8, 3)",
+    "random(3, 16, 0)",
+    "random(100, 64, 5)",
+    "random(2, 33, 11)",
 };
 
 static const char *const expressions[] = {
-    "causal & window(5)", "causal & (window(5) | first(2))", "causal & window(70) & !self", "!causal",
-    "!(causal | self)", "!window(9) & causal", "causal & !first(3) | self", "first(2) | last(2) | window(3)",
-    "causal & (random(2, 16, 7) | global(2) | window(8))", "block(32) & !causal | strided(7) & causal",
-    "!!causal", "!(first(10) & !last(100)) & (causal | window(2))", "none | self", "all & !none & causal",
+    "causal & window(5)",
+    "causal & (window(5) | first(2))",
+    "causal & window(70) & !self",
+    "!causal",
+    "!(causal | self)",
+    "!window(9) & causal",
+    "causal & !first(3) | self",
+    "first(2) | last(2) | window(3)",
+    "causal & (random(2, 16, 7) | global(2) | window(8))",
+    "block(32) & !causal | strided(7) & causal",
+    "!!causal",
+    "!(first(10) & !last(100)) & (causal | window(2))",
+    "none | self",
+    "all & !none & causal",
 };
 
 static char *spec_of(const char *where)
@@ -38,7 +76,8 @@ static void expressions_equal_the_oracle(void **state)
 {
     (void)state;
     for (size_t i = 0; i < COUNT(expressions); i++)
-        attend_sweep(&(attend_case){.spec = spec_of(expressions[i]), .seed = 10 * i + 1, .way.weights = true}, 0);
+        attend_sweep(&(attend_case){.spec = spec_of(expressions[i]), .seed = 10 * i + 1, .way.weights = true},
+                     0);
 }
 
 static void given_positions_equal_the_oracle(void **state)
@@ -46,11 +85,24 @@ static void given_positions_equal_the_oracle(void **state)
     (void)state;
     for (size_t i = 0; i < COUNT(forms); i++)
         for (int kind = POSITIONS_SHARED; kind <= POSITIONS_BATCHED; kind++)
-            attend_check(&(attend_case){.spec = spec_of(forms[i]), .batch = 2, .heads = 2, .kv_heads = 1, .queries = 71,
-                                        .keys = 130, .positions = (attend_positions)kind, .seed = i, .way.weights = true});
+            attend_check(&(attend_case){.spec = spec_of(forms[i]),
+                                        .batch = 2,
+                                        .heads = 2,
+                                        .kv_heads = 1,
+                                        .queries = 71,
+                                        .keys = 130,
+                                        .positions = (attend_positions)kind,
+                                        .seed = i,
+                                        .way.weights = true});
     for (size_t i = 0; i < COUNT(expressions); i++)
-        attend_check(&(attend_case){.spec = spec_of(expressions[i]), .batch = 3, .heads = 1, .queries = 40, .keys = 66,
-                                    .positions = POSITIONS_BATCHED, .seed = i, .way.weights = true});
+        attend_check(&(attend_case){.spec = spec_of(expressions[i]),
+                                    .batch = 3,
+                                    .heads = 1,
+                                    .queries = 40,
+                                    .keys = 66,
+                                    .positions = POSITIONS_BATCHED,
+                                    .seed = i,
+                                    .way.weights = true});
 }
 
 static void lengths_equal_the_oracle(void **state)
@@ -58,16 +110,40 @@ static void lengths_equal_the_oracle(void **state)
     (void)state;
     for (int ragged = RAGGED_SEQ; ragged <= RAGGED_Q_SEQ; ragged++) {
         for (size_t i = 0; i < COUNT(forms); i++)
-            attend_check(&(attend_case){.spec = spec_of(forms[i]), .batch = 5, .heads = 2, .kv_heads = 1, .queries = 67,
-                                        .keys = 67, .ragged = (attend_ragged)ragged, .seed = i, .way.weights = true});
+            attend_check(&(attend_case){.spec = spec_of(forms[i]),
+                                        .batch = 5,
+                                        .heads = 2,
+                                        .kv_heads = 1,
+                                        .queries = 67,
+                                        .keys = 67,
+                                        .ragged = (attend_ragged)ragged,
+                                        .seed = i,
+                                        .way.weights = true});
         for (size_t i = 0; i < COUNT(expressions); i++)
-            attend_check(&(attend_case){.spec = spec_of(expressions[i]), .batch = 4, .heads = 1, .queries = 20, .keys = 150,
-                                        .ragged = (attend_ragged)ragged, .seed = i, .way.weights = true});
+            attend_check(&(attend_case){.spec = spec_of(expressions[i]),
+                                        .batch = 4,
+                                        .heads = 1,
+                                        .queries = 20,
+                                        .keys = 150,
+                                        .ragged = (attend_ragged)ragged,
+                                        .seed = i,
+                                        .way.weights = true});
     }
-    attend_check(&(attend_case){.spec = "where=last(5)", .batch = 4, .queries = 9, .keys = 90, .ragged = RAGGED_SEQ,
-                                .positions = POSITIONS_BATCHED, .seed = 1, .way.weights = true});
-    attend_check(&(attend_case){.spec = "position=alibi", .batch = 6, .queries = 90, .keys = 30, .ragged = RAGGED_SEQ,
-                                .seed = 2, .way.weights = true});
+    attend_check(&(attend_case){.spec = "where=last(5)",
+                                .batch = 4,
+                                .queries = 9,
+                                .keys = 90,
+                                .ragged = RAGGED_SEQ,
+                                .positions = POSITIONS_BATCHED,
+                                .seed = 1,
+                                .way.weights = true});
+    attend_check(&(attend_case){.spec = "position=alibi",
+                                .batch = 6,
+                                .queries = 90,
+                                .keys = 30,
+                                .ragged = RAGGED_SEQ,
+                                .seed = 2,
+                                .way.weights = true});
 }
 
 static void segments_equal_the_oracle(void **state)
@@ -77,32 +153,57 @@ static void segments_equal_the_oracle(void **state)
                                         "where=segments & window(6); position=alibi"};
     for (size_t i = 0; i < COUNT(specs); i++)
         for (int shared = 1; shared <= 2; shared++) {
-            attend_check(&(attend_case){.spec = specs[i], .batch = 2, .heads = 2, .queries = 130, .segments = shared,
-                                        .seed = i, .way.weights = true});
-            attend_check(&(attend_case){.spec = specs[i], .batch = 2, .queries = 7, .keys = 70, .segments = shared,
-                                        .ragged = RAGGED_SEQ, .seed = i, .way.weights = true});
+            attend_check(&(attend_case){.spec = specs[i],
+                                        .batch = 2,
+                                        .heads = 2,
+                                        .queries = 130,
+                                        .segments = shared,
+                                        .seed = i,
+                                        .way.weights = true});
+            attend_check(&(attend_case){.spec = specs[i],
+                                        .batch = 2,
+                                        .queries = 7,
+                                        .keys = 70,
+                                        .segments = shared,
+                                        .ragged = RAGGED_SEQ,
+                                        .seed = i,
+                                        .way.weights = true});
         }
 }
 
 static void masks_equal_the_oracle(void **state)
 {
     (void)state;
-    static const char *const specs[] = {"where=mask", "where=causal & mask", "where=!mask", "where=mask | self"};
+    static const char *const specs[] = {"where=mask", "where=causal & mask", "where=!mask",
+                                        "where=mask | self"};
     for (size_t i = 0; i < COUNT(specs); i++)
         for (int mask = MASK_NM; mask <= MASK_B1NM; mask++) {
-            attend_check(&(attend_case){.spec = specs[i], .batch = 3, .heads = 4, .kv_heads = 2, .queries = 33, .keys = 65,
-                                        .mask = (attend_mask)mask, .seed = i, .way.weights = true});
-            attend_check(&(attend_case){.spec = specs[i], .batch = 2, .heads = 2, .queries = 130, .keys = 129,
-                                        .mask = (attend_mask)mask, .seed = i, .way.weights = true});
+            attend_check(&(attend_case){.spec = specs[i],
+                                        .batch = 3,
+                                        .heads = 4,
+                                        .kv_heads = 2,
+                                        .queries = 33,
+                                        .keys = 65,
+                                        .mask = (attend_mask)mask,
+                                        .seed = i,
+                                        .way.weights = true});
+            attend_check(&(attend_case){.spec = specs[i],
+                                        .batch = 2,
+                                        .heads = 2,
+                                        .queries = 130,
+                                        .keys = 129,
+                                        .mask = (attend_mask)mask,
+                                        .seed = i,
+                                        .way.weights = true});
         }
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(forms_equal_the_oracle),        cmocka_unit_test(expressions_equal_the_oracle),
+        cmocka_unit_test(forms_equal_the_oracle),           cmocka_unit_test(expressions_equal_the_oracle),
         cmocka_unit_test(given_positions_equal_the_oracle), cmocka_unit_test(lengths_equal_the_oracle),
-        cmocka_unit_test(segments_equal_the_oracle),     cmocka_unit_test(masks_equal_the_oracle),
+        cmocka_unit_test(segments_equal_the_oracle),        cmocka_unit_test(masks_equal_the_oracle),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

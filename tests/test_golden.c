@@ -60,9 +60,15 @@ static void open_file(golden *g, int f)
 static attend_data *load(const golden *g)
 {
     const golden_tensor *q = golden_find(g, "q"), *k = golden_find(g, "k"), *v = golden_find(g, "v");
-    const attend_case c = {.spec = g->spec, .batch = q->shape[0], .heads = q->shape[1], .kv_heads = k->shape[1],
-                           .queries = q->shape[2], .keys = k->shape[2], .dim = q->shape[3],
-                           .value_dim = v->shape[3], .mask = golden_find(g, "mask") ? MASK_BHNM : MASK_NONE,
+    const attend_case c = {.spec = g->spec,
+                           .batch = q->shape[0],
+                           .heads = q->shape[1],
+                           .kv_heads = k->shape[1],
+                           .queries = q->shape[2],
+                           .keys = k->shape[2],
+                           .dim = q->shape[3],
+                           .value_dim = v->shape[3],
+                           .mask = golden_find(g, "mask") ? MASK_BHNM : MASK_NONE,
                            .way = {.backward = true, .weights = true}};
     attend_data *d = attend_make(&c);
     copy_floats(g, "q", d->q);
@@ -85,7 +91,8 @@ static attend_data *load(const golden *g)
     return d;
 }
 
-static void oracle_equals(const golden *g, const char *file, const char *name, const double *got, double tolerance)
+static void oracle_equals(const golden *g, const char *file, const char *name, const double *got,
+                          double tolerance)
 {
     double *expected = golden_numbers(g, name);
     assert_non_null(expected);
@@ -95,7 +102,8 @@ static void oracle_equals(const golden *g, const char *file, const char *name, c
         scale = isfinite(expected[i]) ? fmax(scale, fabs(expected[i])) : scale;
     for (int64_t i = 0; i < n; i++)
         if (!(got[i] == expected[i] || fabs(got[i] - expected[i]) <= tolerance * scale))
-            fail_msg("%s: %s[%lld] of the oracle is %.12g, not %.12g", file, name, (long long)i, got[i], expected[i]);
+            fail_msg("%s: %s[%lld] of the oracle is %.12g, not %.12g", file, name, (long long)i, got[i],
+                     expected[i]);
     free(expected);
 }
 
@@ -109,7 +117,8 @@ static void the_oracle_equals_the_golden_files(void **state)
         attend_data *d = load(&g);
         const oracle *o = d->o;
         attend_expect(d);
-        /* both sides are doubles; iterated projections and single-precision constants of the peers stop at 1e-9 */
+        /* both sides are doubles; iterated projections and single-precision constants of the peers stop at
+         * 1e-9 */
         const double tolerance = 1e-8;
         oracle_equals(&g, names[f], "expected.out", o->out, tolerance);
         oracle_equals(&g, names[f], "expected.lse", o->lse, tolerance);

@@ -1,5 +1,6 @@
-/* The oracle's gradients against central differences of its own loss, for every form: its forward formulas are checked
- * by the golden files, so that what the library is compared with rests on neither the library nor the tape. */
+/* The oracle's gradients against central differences of its own loss, for every form: its forward formulas
+ * are checked by the golden files, so that what the library is compared with rests on neither the library nor
+ * the tape. */
 #include "support/attend.h"
 
 #include "support/random.h"
@@ -51,7 +52,8 @@ static const char *const specs[] = {
     "where=mask; heads=talking; normalise=sparsemax",
     "where=mask & causal; heads=talking",
     "read=gate",
-    "score=bilinear; position=rope + kerple; where=causal & window(4); normalise=sink; heads=talking; read=gate",
+    "score=bilinear; position=rope + kerple; where=causal & window(4); normalise=sink; heads=talking; "
+    "read=gate",
 };
 
 static double loss(oracle *o)
@@ -68,8 +70,8 @@ static double loss(oracle *o)
 }
 
 /* Some entries of one input, moved to either side. */
-static void differences_agree(oracle *o, const char *spec, const char *name, double *x, const double *gradient,
-                              int64_t n, test_random *random)
+static void differences_agree(oracle *o, const char *spec, const char *name, double *x,
+                              const double *gradient, int64_t n, test_random *random)
 {
     const double step = 1e-5;
     for (int tries = 0; tries < 6; tries++) {
@@ -82,7 +84,8 @@ static void differences_agree(oracle *o, const char *spec, const char *name, dou
         x[i] = before;
         const double slope = (above - below) / (2 * step);
         if (fabs(slope - gradient[i]) > 1e-7 * fmax(1, fabs(slope)))
-            fail_msg("%s: d%s[%lld] is %.12g, differences give %.12g", spec, name, (long long)i, gradient[i], slope);
+            fail_msg("%s: d%s[%lld] is %.12g, differences give %.12g", spec, name, (long long)i, gradient[i],
+                     slope);
     }
 }
 
@@ -105,9 +108,17 @@ static void gradients_of_the_oracle_equal_central_differences(void **state)
 {
     (void)state;
     for (size_t s = 0; s < sizeof specs / sizeof *specs; s++) {
-        const attend_case c = {.spec = specs[s], .batch = 2, .heads = 2, .kv_heads = 1, .queries = 4, .keys = 6,
-                               .dim = 4, .value_dim = 3, 
- .seed = 100 + s, .mask = MASK_BHNM, .way.backward = true};
+        const attend_case c = {.spec = specs[s],
+                               .batch = 2,
+                               .heads = 2,
+                               .kv_heads = 1,
+                               .queries = 4,
+                               .keys = 6,
+                               .dim = 4,
+                               .value_dim = 3,
+                               .seed = 100 + s,
+                               .mask = MASK_BHNM,
+                               .way.backward = true};
         attend_data *d = away_from_jumps(&c);
         oracle *o = d->o;
         test_random random = {s};

@@ -1,5 +1,5 @@
-/* Random combinations of forms, sizes, types and routes against the oracle, gradients too. HEED_SEED=n in the environment
- * starts from another seed; a failure prints the case with the seed that makes it. */
+/* Random combinations of forms, sizes, types and routes against the oracle, gradients too. HEED_SEED=n in the
+ * environment starts from another seed; a failure prints the case with the seed that makes it. */
 #include "support/attend.h"
 #include "support/random.h"
 
@@ -32,8 +32,10 @@ static void append(char *spec, const char *clause, const char *text)
 static void where_expression(test_random *r, char *text, int depth, const attend_case *c)
 {
     static const char *const leaves[] = {
-        "causal", "causal", "window(5)", "window(40)", "dilated(4, 3)", "first(3)", "last(7)", "block(16)", "strided(3)",
-        "global(2)", "self", "neighbourhood(7, 9, 2)", "random(2, 16, 5)", "all",
+        "causal",           "causal",    "window(5)", "window(40)",
+        "dilated(4, 3)",    "first(3)",  "last(7)",   "block(16)",
+        "strided(3)",       "global(2)", "self",      "neighbourhood(7, 9, 2)",
+        "random(2, 16, 5)", "all",
     };
     if (depth == 0 || chance(r, 0.4)) {
         if (c->mask && chance(r, 0.4))
@@ -55,10 +57,22 @@ static void where_expression(test_random *r, char *text, int depth, const attend
 /* Rotations and waves need an even number of entries. */
 static void position_sum(test_random *r, char *text, bool xpos, bool even)
 {
-    static const char *const rotations[] = {"rope", "rope(pairs=adjacent, base=500)", "rope(dim=2)", "rope(scaling=yarn(4, 64))",
-                                            "rope(scaling=llama3(8, 64))", "rope(scaling=linear(2), pairs=adjacent)"};
-    static const char *const biases[] = {"alibi", "alibi(slopes=published)", "t5(buckets=8, max=20)", "t5", "shaw(max=4)", "kerple",
-                                         "kerple(kind=power)", "fire", "cope(max=5)", "sandwich"}; /* the last one is a wave */
+    static const char *const rotations[] = {"rope",
+                                            "rope(pairs=adjacent, base=500)",
+                                            "rope(dim=2)",
+                                            "rope(scaling=yarn(4, 64))",
+                                            "rope(scaling=llama3(8, 64))",
+                                            "rope(scaling=linear(2), pairs=adjacent)"};
+    static const char *const biases[] = {"alibi",
+                                         "alibi(slopes=published)",
+                                         "t5(buckets=8, max=20)",
+                                         "t5",
+                                         "shaw(max=4)",
+                                         "kerple",
+                                         "kerple(kind=power)",
+                                         "fire",
+                                         "cope(max=5)",
+                                         "sandwich"}; /* the last one is a wave */
     if (xpos)
         strcat(text, "xpos(scale_base=64)");
     else if (even && chance(r, 0.4))
@@ -74,11 +88,25 @@ static void position_sum(test_random *r, char *text, bool xpos, bool even)
 
 static void random_spec(test_random *r, char *spec, const attend_case *c)
 {
-    static const char *const scores[] = {"dot(0.4)", "cosine", "bilinear", "additive(dim=3)", "mlp(dim=3)", "gaussian", "laplace"};
-    static const char *const selectors[] = {"top_k(5)", "top_p(0.8)", "threshold(0.1)", "top_k(12) > top_p(0.9)",
-                                            "threshold(0.02) > top_k(4)", "quest(page=4, budget=12)", "moba(block=8, k=2)"};
-    static const char *const normalisers[] = {"softmax(temperature=0.7)", "softmax1", "sink", "sigmoid", "relu(power=2)", "sparsemax",
-                                              "entmax", "softcap(2)", "softcap(3) > sink", "softcap(2) > sigmoid",
+    static const char *const scores[] = {"dot(0.4)",   "cosine",   "bilinear", "additive(dim=3)",
+                                         "mlp(dim=3)", "gaussian", "laplace"};
+    static const char *const selectors[] = {"top_k(5)",
+                                            "top_p(0.8)",
+                                            "threshold(0.1)",
+                                            "top_k(12) > top_p(0.9)",
+                                            "threshold(0.02) > top_k(4)",
+                                            "quest(page=4, budget=12)",
+                                            "moba(block=8, k=2)"};
+    static const char *const normalisers[] = {"softmax(temperature=0.7)",
+                                              "softmax1",
+                                              "sink",
+                                              "sigmoid",
+                                              "relu(power=2)",
+                                              "sparsemax",
+                                              "entmax",
+                                              "softcap(2)",
+                                              "softcap(3) > sink",
+                                              "softcap(2) > sigmoid",
                                               "softcap(1) > sparsemax"};
     char where[512] = "", position[256] = "";
     const bool even = c->dim % 2 == 0, xpos = even && chance(r, 0.06);
@@ -94,7 +122,8 @@ static void random_spec(test_random *r, char *spec, const attend_case *c)
         append(spec, "position=", position);
     if (*where)
         append(spec, "where=", where);
-    if (chance(r, 0.25)) /* the last two look at q and k themselves, and so have a meaning of their own with other scores */
+    if (chance(r, 0.25)) /* the last two look at q and k themselves, and so have a meaning of their own with
+                            other scores */
         append(spec, "select=", pick(r, selectors, COUNT(selectors) - (strstr(spec, "score=") ? 2 : 0)));
     if (chance(r, 0.5))
         append(spec, "normalise=", pick(r, normalisers, COUNT(normalisers)));
@@ -109,9 +138,14 @@ static void random_case(test_random *r, attend_case *c, char *spec)
     static const int64_t heads[][2] = {{1, 1}, {2, 1}, {2, 2}, {3, 3}, {4, 2}, {6, 2}};
     static const heed_type types[] = {HEED_F32, HEED_F16, HEED_BF16, HEED_Q8, HEED_Q4};
     const int64_t *h = heads[random_whole(r, 0, COUNT(heads) - 1)];
-    *c = (attend_case){.batch = random_whole(r, 1, 3), .heads = h[0], .kv_heads = h[1], .dim = random_whole(r, 1, 18) * (chance(r, 0.7) ? 2 : 1),
-                       .value_dim = random_whole(r, 1, 40), .queries = random_whole(r, 1, chance(r, 0.5) ? 6 : 50),
-                       .keys = random_whole(r, 1, chance(r, 0.3) ? chance(r, 0.3) ? 300 : 140 : 50), .seed = random_bits(r) >> 16};
+    *c = (attend_case){.batch = random_whole(r, 1, 3),
+                       .heads = h[0],
+                       .kv_heads = h[1],
+                       .dim = random_whole(r, 1, 18) * (chance(r, 0.7) ? 2 : 1),
+                       .value_dim = random_whole(r, 1, 40),
+                       .queries = random_whole(r, 1, chance(r, 0.5) ? 6 : 50),
+                       .keys = random_whole(r, 1, chance(r, 0.3) ? chance(r, 0.3) ? 300 : 140 : 50),
+                       .seed = random_bits(r) >> 16};
     if (chance(r, 0.3))
         c->keys = c->queries;
     if (chance(r, 0.25))
@@ -137,7 +171,8 @@ static void random_case(test_random *r, attend_case *c, char *spec)
         isas++;
     c->way = (attend_way){.isa = attend_isas()[random_whole(r, 0, isas - 1)],
                           .threads = (int)random_whole(r, 1, 3),
-                          .kernel = chance(r, 0.5) ? HEED_KERNEL_AUTO : (heed_kernel)random_whole(r, 1, HEED_KERNEL_DECODE),
+                          .kernel = chance(r, 0.5) ? HEED_KERNEL_AUTO
+                                                   : (heed_kernel)random_whole(r, 1, HEED_KERNEL_DECODE),
                           .backward = floating && chance(r, 0.6),
                           .weights = chance(r, 0.5),
                           .statistics = chance(r, 0.3) && !strstr(spec, "talking"),
@@ -153,7 +188,8 @@ static void check(const attend_case *c)
 {
     attend_data *d = attend_prepare(c);
     attend_result *r = attend_try(d, &d->c.way);
-    if (r->status == HEED_UNSUPPORTED && c->way.kernel != HEED_KERNEL_AUTO && c->way.kernel != HEED_KERNEL_ROWS) {
+    if (r->status == HEED_UNSUPPORTED && c->way.kernel != HEED_KERNEL_AUTO &&
+        c->way.kernel != HEED_KERNEL_ROWS) {
         attend_result_free(r);
         d->c.way.kernel = HEED_KERNEL_AUTO;
         r = attend_run(d, &d->c.way);

@@ -1,7 +1,6 @@
-/* Storage types: the oracle reads the values that the types hold, so that what is left is the kernels' own rounding, for
- * which 1e-5 is allowed as in f32. */
+/* Storage types: the oracle reads the values that the types hold, so that what is left is the kernels' own
+ * rounding, for which 1e-5 is allowed as in f32. */
 #include "support/attend.h"
-
 
 #define COUNT(list) (sizeof(list) / sizeof *(list))
 
@@ -15,9 +14,17 @@ static void every_mix_of_types_equals_the_oracle(void **state)
         for (size_t v = 0; v < COUNT(kv_types); v++)
             for (size_t q = 0; q < COUNT(q_types); q++)
                 for (int64_t queries = 1; queries <= 67; queries += 66)
-                    attend_check(&(attend_case){.spec = "where=causal", .heads = 4, .kv_heads = 2, .queries = queries,
-                                                .keys = 130, .dim = 64, .value_dim = 32, .q_type = q_types[q],
-                                                .k_type = kv_types[k], .v_type = kv_types[v], .seed = k * 5 + v,
+                    attend_check(&(attend_case){.spec = "where=causal",
+                                                .heads = 4,
+                                                .kv_heads = 2,
+                                                .queries = queries,
+                                                .keys = 130,
+                                                .dim = 64,
+                                                .value_dim = 32,
+                                                .q_type = q_types[q],
+                                                .k_type = kv_types[k],
+                                                .v_type = kv_types[v],
+                                                .seed = k * 5 + v,
                                                 .way.weights = true});
 }
 
@@ -26,20 +33,30 @@ static void quantised_keys_and_values_at_odd_sizes(void **state)
     (void)state;
     for (size_t k = 0; k < COUNT(kv_types); k++)
         for (size_t v = 0; v < COUNT(kv_types); v++)
-            attend_sweep(&(attend_case){.spec = "", .k_type = kv_types[k], .v_type = kv_types[v], .seed = 20 * k + v},
-                         2000000);
+            attend_sweep(
+                &(attend_case){.spec = "", .k_type = kv_types[k], .v_type = kv_types[v], .seed = 20 * k + v},
+                2000000);
 }
 
 static void every_kernel_reads_every_type(void **state)
 {
     (void)state;
-    static const heed_kernel kernels[] = {HEED_KERNEL_FLASH, HEED_KERNEL_ROWS, HEED_KERNEL_SPARSE, HEED_KERNEL_DECODE};
+    static const heed_kernel kernels[] = {HEED_KERNEL_FLASH, HEED_KERNEL_ROWS, HEED_KERNEL_SPARSE,
+                                          HEED_KERNEL_DECODE};
     for (size_t t = 0; t < COUNT(kv_types); t++)
         for (size_t i = 0; i < COUNT(kernels); i++)
             for (const heed_isa *isa = attend_isas(); *isa; isa++)
-                attend_check(&(attend_case){.spec = "where=causal", .batch = 2, .heads = 6, .kv_heads = 2, .queries = 3,
-                                            .keys = 200, .dim = 80, .value_dim = 72, .k_type = kv_types[t],
-                                            .v_type = kv_types[t], .seed = t,
+                attend_check(&(attend_case){.spec = "where=causal",
+                                            .batch = 2,
+                                            .heads = 6,
+                                            .kv_heads = 2,
+                                            .queries = 3,
+                                            .keys = 200,
+                                            .dim = 80,
+                                            .value_dim = 72,
+                                            .k_type = kv_types[t],
+                                            .v_type = kv_types[t],
+                                            .seed = t,
                                             .way = {.kernel = kernels[i], .isa = *isa}});
 }
 
@@ -47,35 +64,63 @@ static void forms_read_every_type(void **state)
 {
     (void)state;
     static const char *const specs[] = {
-        "position=rope; where=causal", "position=rope(pairs=adjacent) + alibi", "score=cosine", "score=laplace",
-        "score=gaussian", "score=bilinear", "score=additive(dim=3)", "position=shaw(max=4)", "normalise=sparsemax",
-        "select=top_k(9)", "heads=talking", "position=xpos; where=causal", "select=quest(page=16, budget=32)",
+        "position=rope; where=causal",
+        "position=rope(pairs=adjacent) + alibi",
+        "score=cosine",
+        "score=laplace",
+        "score=gaussian",
+        "score=bilinear",
+        "score=additive(dim=3)",
+        "position=shaw(max=4)",
+        "normalise=sparsemax",
+        "select=top_k(9)",
+        "heads=talking",
+        "position=xpos; where=causal",
+        "select=quest(page=16, budget=32)",
         "position=cope(max=5); where=causal",
     };
     for (size_t i = 0; i < COUNT(specs); i++)
         for (size_t t = 1; t < COUNT(kv_types); t++)
             for (int64_t queries = 1; queries <= 40; queries += 39)
-                attend_check(&(attend_case){.spec = specs[i], .heads = 2, .kv_heads = 1, .queries = queries, .keys = 66,
-                                            .dim = 40, .value_dim = 33, .k_type = kv_types[t], .v_type = kv_types[t],
-                                            .q_type = t < 3 ? kv_types[t] : HEED_F16, .seed = i});
+                attend_check(&(attend_case){.spec = specs[i],
+                                            .heads = 2,
+                                            .kv_heads = 1,
+                                            .queries = queries,
+                                            .keys = 66,
+                                            .dim = 40,
+                                            .value_dim = 33,
+                                            .k_type = kv_types[t],
+                                            .v_type = kv_types[t],
+                                            .q_type = t < 3 ? kv_types[t] : HEED_F16,
+                                            .seed = i});
 }
 
 static void gradients_of_half_precision_inputs_equal_the_oracle(void **state)
 {
     (void)state;
-    static const char *const specs[] = {"", "position=alibi; where=causal", "where=causal & (window(4) | first(1))",
+    static const char *const specs[] = {"", "position=alibi; where=causal",
+                                        "where=causal & (window(4) | first(1))",
                                         "position=rope; normalise=sink", "normalise=sparsemax; score=cosine"};
     for (size_t i = 0; i < COUNT(specs); i++)
         for (size_t t = 1; t < COUNT(q_types); t++)
-            attend_check(&(attend_case){.spec = specs[i], .heads = 2, .kv_heads = 1, .queries = 65, .keys = 70, .dim = 34,
-                                        .q_type = q_types[t], .k_type = q_types[t], .v_type = q_types[t], .seed = i,
+            attend_check(&(attend_case){.spec = specs[i],
+                                        .heads = 2,
+                                        .kv_heads = 1,
+                                        .queries = 65,
+                                        .keys = 70,
+                                        .dim = 34,
+                                        .q_type = q_types[t],
+                                        .k_type = q_types[t],
+                                        .v_type = q_types[t],
+                                        .seed = i,
                                         .way.backward = true});
 }
 
 static void gradients_of_quantised_tensors_are_refused(void **state)
 {
     (void)state;
-    attend_data *d = attend_make(&(attend_case){.spec = "", .queries = 4, .dim = 32, .k_type = HEED_Q8, .way.backward = true});
+    attend_data *d = attend_make(
+        &(attend_case){.spec = "", .queries = 4, .dim = 32, .k_type = HEED_Q8, .way.backward = true});
     attend_result *r = attend_try(d, &d->c.way);
     assert_int_equal(r->status, HEED_UNSUPPORTED);
     attend_result_free(r);

@@ -28,41 +28,51 @@ HEED_API bool heed_isa_from_name(const char *name, heed_isa *isa);
 HEED_API bool heed_isa_available(heed_isa isa);
 
 /** Kernel classes. */
-typedef enum heed_kernel { HEED_KERNEL_AUTO = 0, HEED_KERNEL_FLASH, HEED_KERNEL_ROWS, HEED_KERNEL_SPARSE, HEED_KERNEL_DECODE } heed_kernel;
+typedef enum heed_kernel {
+    HEED_KERNEL_AUTO = 0,
+    HEED_KERNEL_FLASH,
+    HEED_KERNEL_ROWS,
+    HEED_KERNEL_SPARSE,
+    HEED_KERNEL_DECODE
+} heed_kernel;
 
 HEED_API const char *heed_kernel_name(heed_kernel kernel);
 
-/** Inputs beside q, k, v that an execution will bring, and outputs it will ask for; the plan checks that they suffice. */
+/** Inputs beside q, k, v that an execution will bring, and outputs it will ask for; the plan checks that they
+ * suffice. */
 enum heed_with {
-    HEED_WITH_POSITIONS = 1,   /**< q_pos and k_pos (either may be NULL then: the default positions) */
-    HEED_WITH_SEQ = 2,         /**< seq, and q_seq if given */
-    HEED_WITH_SEGMENTS = 4,    /**< q_segment and k_segment */
+    HEED_WITH_POSITIONS = 1, /**< q_pos and k_pos (either may be NULL then: the default positions) */
+    HEED_WITH_SEQ = 2,       /**< seq, and q_seq if given */
+    HEED_WITH_SEGMENTS = 4,  /**< q_segment and k_segment */
     HEED_WITH_MASK = 8,
-    HEED_WITH_PAGES = 16,      /**< k and v are pools of pages with a page table */
-    HEED_WITH_BACKWARD = 32,   /**< heed_attend_backward will be called */
-    HEED_WITH_ENTROPY = 64,    /**< capture of row entropies */
-    HEED_WITH_KEY_SUMS = 128,  /**< capture of what each key receives */
-    HEED_WITH_TOP = 256,       /**< capture of the strongest links of each row */
-    HEED_WITH_WEIGHTS = 512,   /**< capture of weights in tiles */
+    HEED_WITH_PAGES = 16,     /**< k and v are pools of pages with a page table */
+    HEED_WITH_BACKWARD = 32,  /**< heed_attend_backward will be called */
+    HEED_WITH_ENTROPY = 64,   /**< capture of row entropies */
+    HEED_WITH_KEY_SUMS = 128, /**< capture of what each key receives */
+    HEED_WITH_TOP = 256,      /**< capture of the strongest links of each row */
+    HEED_WITH_WEIGHTS = 512,  /**< capture of weights in tiles */
 };
 
-/** Sizes, types and wishes. Zero it first; zero threads means all cores, zero value_dim means dim, zero kv_heads means heads. */
+/** Sizes, types and wishes. Zero it first; zero threads means all cores, zero value_dim means dim, zero
+ * kv_heads means heads. */
 typedef struct heed_problem {
     int64_t batch, heads, kv_heads, queries, keys, dim, value_dim;
     heed_type q_type, k_type, v_type;
     int threads;
     heed_isa isa;
-    heed_kernel kernel;       /**< AUTO, or one to force; refused when that one cannot run the spec */
-    unsigned with;            /**< heed_with flags */
-    int64_t page;             /**< with PAGES: keys a page, a power of two */
-    int64_t layer;            /**< which layer this is, for `layers` prefixes in the spec */
-    int top;                  /**< with TOP: links a row */
-    const heed_form *const *forms; /**< a user's own forms, ended by NULL; must outlive the plan; may be NULL */
+    heed_kernel kernel; /**< AUTO, or one to force; refused when that one cannot run the spec */
+    unsigned with;      /**< heed_with flags */
+    int64_t page;       /**< with PAGES: keys a page, a power of two */
+    int64_t layer;      /**< which layer this is, for `layers` prefixes in the spec */
+    int top;            /**< with TOP: links a row */
+    const heed_form *const
+        *forms; /**< a user's own forms, ended by NULL; must outlive the plan; may be NULL */
 } heed_problem;
 
 typedef struct heed_plan heed_plan;
 
-/** One tile of final weights, as streamed to a weights callback. Rows are queries query0.., columns keys key0... */
+/** One tile of final weights, as streamed to a weights callback. Rows are queries query0.., columns keys
+ * key0... */
 typedef struct heed_weights_tile {
     int64_t batch, head, query0, key0;
     int rows, cols;
@@ -75,10 +85,11 @@ typedef void (*heed_weights_sink)(void *context, const heed_weights_tile *tile);
 
 /** What is captured on the way. NULL pointers are not captured. Needs the matching flag in problem.with. */
 typedef struct heed_capture {
-    float *entropy;       /**< [batch, heads, queries] entropy in nats of the row's weights, as -sum w log w */
-    float *key_sums;      /**< [batch, heads, keys] sum of weights over the queries */
-    float *top_weight;    /**< [batch, heads, queries, top] strongest weights, falling; 0 where there are fewer */
-    int32_t *top_key;     /**< [batch, heads, queries, top] their keys; -1 where there are fewer */
+    float *entropy;  /**< [batch, heads, queries] entropy in nats of the row's weights, as -sum w log w */
+    float *key_sums; /**< [batch, heads, keys] sum of weights over the queries */
+    float
+        *top_weight;  /**< [batch, heads, queries, top] strongest weights, falling; 0 where there are fewer */
+    int32_t *top_key; /**< [batch, heads, queries, top] their keys; -1 where there are fewer */
     heed_weights_sink sink;
     void *sink_context;
     const uint8_t *sink_heads; /**< [heads] 1 for heads to stream; NULL for all */
@@ -91,29 +102,31 @@ typedef struct heed_extra {
     heed_tensor q_segment, k_segment; /**< i32 [N], [M] or with batch */
     heed_tensor mask;                 /**< u8 [N, M], [batch, N, M] or [batch or 1, H or 1, N, M] */
     heed_tensor page_table;           /**< i32 [batch, pages]: page number of each run of `page` keys */
-    const heed_tensor *params;        /**< in the order of heed_plan_param; data NULL or the array NULL: initial values */
-    heed_tensor lse;                  /**< f32 [batch, heads, queries], written if data is set */
-    float *row_state;                 /**< f32 [batch, heads, queries, 2], written forward, read backward; may be NULL */
+    const heed_tensor
+        *params;      /**< in the order of heed_plan_param; data NULL or the array NULL: initial values */
+    heed_tensor lse;  /**< f32 [batch, heads, queries], written if data is set */
+    float *row_state; /**< f32 [batch, heads, queries, 2], written forward, read backward; may be NULL */
     heed_capture capture;
-    void *scratch;                    /**< heed_plan_scratch bytes, 64-byte aligned; NULL: the plan's own, one user at a time */
+    void *scratch; /**< heed_plan_scratch bytes, 64-byte aligned; NULL: the plan's own, one user at a time */
 } heed_extra;
 
 /** Gradients to compute; dense or strided f32 tensors, overwritten. Those with data NULL are not computed. */
 typedef struct heed_gradients {
-    heed_tensor q, k, v;       /**< the inputs of the forward run */
-    heed_tensor dout;          /**< f32 [batch, heads, queries, value_dim] */
-    heed_tensor out;           /**< the forward output, f32; with `row_state` it spares a second forward run; may be absent */
+    heed_tensor q, k, v; /**< the inputs of the forward run */
+    heed_tensor dout;    /**< f32 [batch, heads, queries, value_dim] */
+    heed_tensor
+        out; /**< the forward output, f32; with `row_state` it spares a second forward run; may be absent */
     heed_tensor dq, dk, dv;
-    heed_tensor *dparams;      /**< in the order of heed_plan_param; may be NULL */
-    const heed_extra *extra;   /**< as in the forward run */
+    heed_tensor *dparams;    /**< in the order of heed_plan_param; may be NULL */
+    const heed_extra *extra; /**< as in the forward run */
 } heed_gradients;
 
 /** A learnable tensor of a plan. */
 typedef struct heed_plan_param_info {
-    char name[64];      /**< "position.t5.b" */
+    char name[64]; /**< "position.t5.b" */
     int rank;
-    int64_t shape[4];   /**< for shapes with a choice ("B|1") the larger */
-    bool free[4];       /**< this size may also be 1 */
+    int64_t shape[4]; /**< for shapes with a choice ("B|1") the larger */
+    bool free[4];     /**< this size may also be 1 */
     bool required;
 } heed_plan_param_info;
 
@@ -128,12 +141,13 @@ HEED_API heed_status heed_plan_create(heed_plan **plan, const char *spec, const 
 HEED_API void heed_plan_free(heed_plan *plan);
 
 /**
- * out = attention of q over k, v. q [batch, H, N, D], k [batch, G, M, D], v [batch, G, M, E], out f32 [batch, H, N, E];
- * with PAGES k and v are [pages, G, page, D or E]. Allocates nothing. @return HEED_INVALID for shapes or types that are not
- * the plan's, for parameters out of range, or for positions of 2^30 or more in size.
+ * out = attention of q over k, v. q [batch, H, N, D], k [batch, G, M, D], v [batch, G, M, E], out f32 [batch,
+ * H, N, E]; with PAGES k and v are [pages, G, page, D or E]. Allocates nothing. @return HEED_INVALID for
+ * shapes or types that are not the plan's, for parameters out of range, or for positions of 2^30 or more in
+ * size.
  */
-HEED_API heed_status heed_attend(const heed_plan *plan, const heed_tensor *q, const heed_tensor *k, const heed_tensor *v,
-                                 const heed_tensor *out, const heed_extra *extra);
+HEED_API heed_status heed_attend(const heed_plan *plan, const heed_tensor *q, const heed_tensor *k,
+                                 const heed_tensor *v, const heed_tensor *out, const heed_extra *extra);
 
 /** Gradients by recomputing tiles. Needs HEED_WITH_BACKWARD. Same bits for any number of threads. */
 HEED_API heed_status heed_attend_backward(const heed_plan *plan, const heed_gradients *gradients);
@@ -153,22 +167,25 @@ typedef struct heed_plan_info {
     heed_isa isa;
     int threads;
     int query_block, key_block;
-    double flops;           /**< of the products over open pairs, forward: 2 (D + E) a pair */
-    double bytes;           /**< of q, k, v and out, each once */
-    double open_pairs;      /**< pairs open under `where`, all heads and batch entries, for default positions; an upper
-                                 bound by blocks where `where` depends on data */
-    double open_share;      /**< of all pairs */
+    double flops;      /**< of the products over open pairs, forward: 2 (D + E) a pair */
+    double bytes;      /**< of q, k, v and out, each once */
+    double open_pairs; /**< pairs open under `where`, all heads and batch entries, for default positions; an
+                          upper bound by blocks where `where` depends on data */
+    double open_share; /**< of all pairs */
     size_t scratch_bytes, scratch_per_thread;
-    bool fast_products;     /**< 16-bit or integer products are used */
+    bool fast_products; /**< 16-bit or integer products are used */
 } heed_plan_info;
 
 HEED_API void heed_plan_get_info(const heed_plan *plan, heed_plan_info *info);
 
-/** Lines of text: kernel and why, tiles, flops, bytes, scratch, parameters, what is slow. Writes at most @p size bytes with the final 0; returns the length needed. */
+/** Lines of text: kernel and why, tiles, flops, bytes, scratch, parameters, what is slow. Writes at most @p
+ * size bytes with the final 0; returns the length needed. */
 HEED_API size_t heed_plan_describe(const heed_plan *plan, char *text, size_t size);
 
-/** Writes the canonical spelling of a spec; returns HEED_INVALID with the column and word when it is wrong. `text` may be NULL. */
-HEED_API heed_status heed_spec_canonical(const char *spec, const heed_form *const *forms, char *text, size_t size);
+/** Writes the canonical spelling of a spec; returns HEED_INVALID with the column and word when it is wrong.
+ * `text` may be NULL. */
+HEED_API heed_status heed_spec_canonical(const char *spec, const heed_form *const *forms, char *text,
+                                         size_t size);
 
 /** Calls @p visit for each built-in form, by stage. */
 HEED_API void heed_forms_visit(void (*visit)(void *context, const heed_form *form), void *context);
@@ -176,12 +193,13 @@ HEED_API void heed_forms_visit(void (*visit)(void *context, const heed_form *for
 /** A published combination: a name that stands for a whole spec. */
 typedef struct heed_combination {
     const char *name;
-    const char *spec;    /**< with {argument} where an argument goes */
+    const char *spec; /**< with {argument} where an argument goes */
     const heed_arg *args;
     const char *summary, *source, *row;
 } heed_combination;
 
-HEED_API void heed_combinations_visit(void (*visit)(void *context, const heed_combination *combination), void *context);
+HEED_API void heed_combinations_visit(void (*visit)(void *context, const heed_combination *combination),
+                                      void *context);
 
 #ifdef __cplusplus
 }

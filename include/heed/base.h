@@ -39,7 +39,8 @@ typedef enum heed_status {
 /** The sentence for the last failure in this thread; "" when there was none. Valid until the next failure. */
 HEED_API const char *heed_message(void);
 
-/** Records the sentence for this thread and returns @p status, so that a form can write `return heed_fail(...)`. */
+/** Records the sentence for this thread and returns @p status, so that a form can write `return
+ * heed_fail(...)`. */
 HEED_API heed_status heed_fail(heed_status status, const char *format, ...) HEED_PRINTF(2, 3);
 
 /** Version of the library that is running, as "major.minor.patch". */

@@ -1,11 +1,13 @@
 /**
  * @file form.h
- * What a form of attention is: a descriptor with a few hooks. Built-in forms and a user's own use the same one.
+ * What a form of attention is: a descriptor with a few hooks. Built-in forms and a user's own use the same
+ * one.
  *
  * A form is one choice at one stage of
  *     out = read(normalise(select(where(position(score(q, k))))), v)
- * and lives in one file. It fills the hooks that it needs and knows nothing of the kernels. All hooks work on tiles, rows
- * or lists, never on single elements, so that the compiler vectorises them; none allocates. Where a hook computes, its
+ * and lives in one file. It fills the hooks that it needs and knows nothing of the kernels. All hooks work on
+ * tiles, rows or lists, never on single elements, so that the compiler vectorises them; none allocates. Where
+ * a hook computes, its
  * `_backward` twin computes the gradient, ADDING to the buffers it is given.
  */
 #ifndef HEED_FORM_H
@@ -18,9 +20,9 @@
 extern "C" {
 #endif
 
-#define HEED_MAX_ARGS 8     /**< arguments of a form */
-#define HEED_MAX_SUBARGS 6  /**< arguments of an option of an argument, as in scaling=yarn(4, 4096) */
-#define HEED_MAX_PARAMS 8   /**< learnable tensors of a form */
+#define HEED_MAX_ARGS 8    /**< arguments of a form */
+#define HEED_MAX_SUBARGS 6 /**< arguments of an option of an argument, as in scaling=yarn(4, 4096) */
+#define HEED_MAX_PARAMS 8  /**< learnable tensors of a form */
 
 /** The stages, in the order in which a spec is printed. */
 typedef enum heed_stage {
@@ -60,18 +62,19 @@ typedef struct heed_option {
 struct heed_arg {
     const char *name;
     heed_arg_kind kind;
-    double value;         /**< default; for CHOICE and OPTION the index of the default option, -1 for none given */
+    double value; /**< default; for CHOICE and OPTION the index of the default option, -1 for none given */
     double least, most;   /**< closed range of FLOAT and INT; both 0 means no bound */
     bool above;           /**< the value must be strictly above `least` */
     bool required;        /**< there is no default */
-    const char *computed; /**< a default that depends on the problem, as it is printed: "1/sqrt(D)"; value is NaN then */
+    const char *computed; /**< a default that depends on the problem, as it is printed: "1/sqrt(D)"; value is
+                             NaN then */
     const heed_option *options;
     const char *summary;
 };
 
 /** The value of one argument after parsing. */
 typedef struct heed_value {
-    double number;                /**< FLOAT, INT; for CHOICE and OPTION the index of the option, -1 for none */
+    double number; /**< FLOAT, INT; for CHOICE and OPTION the index of the option, -1 for none */
     double sub[HEED_MAX_SUBARGS]; /**< arguments of the option */
     bool given;                   /**< written in the spec */
 } heed_value;
@@ -79,22 +82,23 @@ typedef struct heed_value {
 struct heed_form_state;
 
 /**
- * One learnable tensor. `shape` lists sizes separated by commas: H (query heads), G (kv heads), D (dim), E (value dim),
- * N (queries), M (keys), B (batch), the name of an argument, a number, or "2*max+1"; "B|1" means either of the two.
+ * One learnable tensor. `shape` lists sizes separated by commas: H (query heads), G (kv heads), D (dim), E
+ * (value dim), N (queries), M (keys), B (batch), the name of an argument, a number, or "2*max+1"; "B|1" means
+ * either of the two.
  */
 typedef struct heed_param {
     const char *name;
     const char *shape;
-    float initial;                                                   /**< every entry, unless `fill` is set */
-    void (*fill)(const struct heed_form_state *form, float *x);      /**< initial values */
-    bool required;                                                   /**< there is no initial value: it must be given */
+    float initial;                                              /**< every entry, unless `fill` is set */
+    void (*fill)(const struct heed_form_state *form, float *x); /**< initial values */
+    bool required; /**< there is no initial value: it must be given */
     const char *summary;
 } heed_param;
 
 /** The sizes that a form sees when a plan is made. */
 typedef struct heed_sizes {
     int64_t batch, heads, kv_heads, queries, keys, dim, value_dim;
-    bool causal;       /**< `causal` is a factor of the outermost `&` of `where` */
+    bool causal;        /**< `causal` is a factor of the outermost `&` of `where` */
     double score_scale; /**< the score's scale where it has HEED_SHARES_SCALE, else 1/sqrt(dim) */
 } heed_sizes;
 
@@ -103,75 +107,79 @@ typedef struct heed_form_state {
     const struct heed_form *form;
     heed_value arg[HEED_MAX_ARGS];
     heed_sizes sizes;
-    const float *param[HEED_MAX_PARAMS];      /**< dense f32 in the shape below; bound while executing */
-    float *grad[HEED_MAX_PARAMS];             /**< gradients to add to; this piece of work's own; NULL when not wanted */
-    int64_t shape[HEED_MAX_PARAMS][4];        /**< actual shape, rank 4 or less, padded with 1 on the right */
-    void *table;                              /**< `table_bytes` of constant memory filled by `setup`; 64-byte aligned */
-    float *derived;                           /**< `derived_floats`, filled by `begin` at each execution */
-    bool backward;                            /**< the plan will run backward */
+    const float *param[HEED_MAX_PARAMS]; /**< dense f32 in the shape below; bound while executing */
+    float *grad[HEED_MAX_PARAMS]; /**< gradients to add to; this piece of work's own; NULL when not wanted */
+    int64_t shape[HEED_MAX_PARAMS][4]; /**< actual shape, rank 4 or less, padded with 1 on the right */
+    void *table;    /**< `table_bytes` of constant memory filled by `setup`; 64-byte aligned */
+    float *derived; /**< `derived_floats`, filled by `begin` at each execution */
+    bool backward;  /**< the plan will run backward */
 } heed_form_state;
 
 /** Tensors beside q, k and v that `where` forms read. All NULL when absent. Strides in elements. */
 typedef struct heed_inputs {
-    const int32_t *query_segment, *key_segment; /**< [batch or 1][N], [batch or 1][M] */
+    const int32_t *query_segment, *key_segment;       /**< [batch or 1][N], [batch or 1][M] */
     int64_t query_segment_stride, key_segment_stride; /**< per batch entry; 0 when shared */
-    const uint8_t *mask;                        /**< [batch or 1][H or 1][N][M], last dimension contiguous */
+    const uint8_t *mask; /**< [batch or 1][H or 1][N][M], last dimension contiguous */
     int64_t mask_batch_stride, mask_head_stride, mask_row_stride;
-    const int32_t *key_end; /**< [batch] 1 + the largest position of the keys that exist */
+    const int32_t *key_end;   /**< [batch] 1 + the largest position of the keys that exist */
     const int32_t *key_count; /**< [batch] keys that exist */
-    int64_t keys;           /**< M */
+    int64_t keys;             /**< M */
 } heed_inputs;
 
 /** Rows of queries or keys being prepared. */
 typedef struct heed_rows {
-    int count, dim;        /**< rows; entries of `in` a row */
-    int batch, head;       /**< query head (for keys too, where the form prepares keys by query head; else kv head) */
-    const int32_t *pos;    /**< [count] positions */
-    bool contiguous;       /**< pos[i] == pos[0] + i */
-    const float *in;       /**< [count][in_stride] */
+    int count, dim; /**< rows; entries of `in` a row */
+    int batch,
+        head; /**< query head (for keys too, where the form prepares keys by query head; else kv head) */
+    const int32_t *pos; /**< [count] positions */
+    bool contiguous;    /**< pos[i] == pos[0] + i */
+    const float *in;    /**< [count][in_stride] */
     int64_t in_stride;
-    float *out;            /**< [count][out_stride], never the memory of `in`; backward: gradient of the output, read */
+    float *out; /**< [count][out_stride], never the memory of `in`; backward: gradient of the output, read */
     int64_t out_stride;
-    float *din;            /**< backward only: [count][din_stride] gradient of the input, to add to */
+    float *din; /**< backward only: [count][din_stride] gradient of the input, to add to */
     int64_t din_stride;
 } heed_rows;
 
 /**
- * A tile: scores of `rows` queries of one head against `cols` keys. cols is a multiple of 16; entries beyond the real keys
- * (and rows beyond the real queries) are padding with valid positions, closed by the kernel, whose gradients are 0.
- * A closed pair has score -inf from `select` on; before that closed pairs hold any number, and `open` tells.
+ * A tile: scores of `rows` queries of one head against `cols` keys. cols is a multiple of 16; entries beyond
+ * the real keys (and rows beyond the real queries) are padding with valid positions, closed by the kernel,
+ * whose gradients are 0. A closed pair has score -inf from `select` on; before that closed pairs hold any
+ * number, and `open` tells.
  */
 typedef struct heed_tile {
     int rows, cols;
     int batch, head, kv_head;
-    int64_t query0, key0;            /**< indices of the corner */
-    const int32_t *query_pos;        /**< [rows] */
-    const int32_t *key_pos;          /**< [cols] */
-    bool contiguous;                 /**< both positions go up by one from entry to entry */
-    float *score;                    /**< [rows][stride] */
-    int64_t stride;                  /**< of score, dscore, open, in entries */
-    const uint8_t *open;             /**< [rows][stride] 1 where the pair is open, NULL when all are; for whole-row forms */
-    const float *query;              /**< [rows][query_stride] prepared queries, the product's scale NOT yet applied */
+    int64_t query0, key0;     /**< indices of the corner */
+    const int32_t *query_pos; /**< [rows] */
+    const int32_t *key_pos;   /**< [cols] */
+    bool contiguous;          /**< both positions go up by one from entry to entry */
+    float *score;             /**< [rows][stride] */
+    int64_t stride;           /**< of score, dscore, open, in entries */
+    const uint8_t
+        *open; /**< [rows][stride] 1 where the pair is open, NULL when all are; for whole-row forms */
+    const float *query; /**< [rows][query_stride] prepared queries, the product's scale NOT yet applied */
     int64_t query_stride;
-    const float *key;                /**< [prepared dim][key_stride] prepared keys, transposed */
+    const float *key; /**< [prepared dim][key_stride] prepared keys, transposed */
     int64_t key_stride;
-    int dim;                         /**< prepared dim */
-    const float *aux;                /**< [rows][aux_floats] made by this form's query_aux */
+    int dim;          /**< prepared dim */
+    const float *aux; /**< [rows][aux_floats] made by this form's query_aux */
     const heed_inputs *inputs;
-    const float *base;               /**< for `weights`: [rows] to take off the logits first, norm being `rest` then; or NULL */
+    const float
+        *base; /**< for `weights`: [rows] to take off the logits first, norm being `rest` then; or NULL */
     /* backward only */
-    float *dscore;                   /**< [rows][stride] gradient of what the hook put out, to turn into that of its input */
-    float *dquery;                   /**< [rows][query_stride] to add to */
-    float *dkey;                     /**< [prepared dim][key_stride] to add to */
-    float *daux;                     /**< [rows][aux_floats] to add to */
-    const float *before;             /**< [rows][stride] scores before this hook, for forms with HEED_KEEPS_INPUT */
+    float *dscore; /**< [rows][stride] gradient of what the hook put out, to turn into that of its input */
+    float *dquery; /**< [rows][query_stride] to add to */
+    float *dkey;   /**< [prepared dim][key_stride] to add to */
+    float *daux;   /**< [rows][aux_floats] to add to */
+    const float *before; /**< [rows][stride] scores before this hook, for forms with HEED_KEEPS_INPUT */
 } heed_tile;
 
 /** A run of queries, for deciding which key blocks they can see. */
 typedef struct heed_query_range {
     int batch, head;
-    int64_t first, last;       /**< indices, last included */
-    int32_t pos_min, pos_max;  /**< of their positions */
+    int64_t first, last;      /**< indices, last included */
+    int32_t pos_min, pos_max; /**< of their positions */
     const heed_inputs *inputs;
 } heed_query_range;
 
@@ -191,54 +199,60 @@ typedef struct heed_row_sums {
     float *sum;     /**< sum of exp(logit - max) over the open keys so far; 0 at the start */
     float *count;   /**< open keys so far; kept by the kernel only for forms with HEED_COUNTS_OPEN */
     float *rescale; /**< set by `online`: factor for what was accumulated before this tile */
-    float *moment;  /**< NULL, or sum of exp(logit - max) (logit - max) so far, from which the entropy follows */
+    float
+        *moment; /**< NULL, or sum of exp(logit - max) (logit - max) so far, from which the entropy follows */
 } heed_row_sums;
 
 /** What is left of a row when all tiles have been seen. */
 typedef struct heed_row_end {
     float scale; /**< weight = scale * what `online` left in the tile, last rescaled */
     float norm;  /**< one number from which `weights` makes final weights out of logits; saved for backward */
-    float rest;  /**< with HEED_KEEPS_MOMENT: norm less the largest logit, so that large logits lose no digits */
+    float
+        rest; /**< with HEED_KEEPS_MOMENT: norm less the largest logit, so that large logits lose no digits */
 } heed_row_end;
 
 /** One whole row of scores, for select and for normalisers that need the row. */
 typedef struct heed_row {
     int cols;
     int batch, head;
-    int64_t query;          /**< index */
+    int64_t query; /**< index */
     int32_t pos;
     const int32_t *key_pos; /**< [cols] */
-    float *score;           /**< [cols]; -inf where closed. A selector closes more; a normaliser puts weights here */
-    float *work;            /**< [2 cols] scratch */
-    const float *dweight;   /**< backward of a normaliser: [cols] gradient of the weights; `score` holds the weights */
-    float *dscore;          /**< backward of a normaliser: [cols] gradient of the logits, to set */
-    float *aux;             /**< 4 floats a normaliser may save forward and read backward */
+    float *score; /**< [cols]; -inf where closed. A selector closes more; a normaliser puts weights here */
+    float *work;  /**< [2 cols] scratch */
+    const float
+        *dweight;  /**< backward of a normaliser: [cols] gradient of the weights; `score` holds the weights */
+    float *dscore; /**< backward of a normaliser: [cols] gradient of the logits, to set */
+    float *aux;    /**< 4 floats a normaliser may save forward and read backward */
     const float *query_row; /**< [dim] prepared query */
     int dim;                /**< entries of query_row */
     const float *summary;   /**< what this selector's `summarise` made of the keys */
 } heed_row;
 
 enum heed_form_flags {
-    HEED_WHOLE_ROW = 1,        /**< adjust needs complete rows */
-    HEED_KEEPS_INPUT = 2,      /**< adjust_backward reads tile->before */
-    HEED_KEYS_BY_HEAD = 4,     /**< prepare_key depends on the query head */
-    HEED_NEEDS_DOT = 8,        /**< only with score=dot */
-    HEED_NEEDS_CAUSAL = 16,    /**< only where `causal` is a factor of `where` */
-    HEED_RAW_SCORES = 32,      /**< adjust reads scores to which no other form has added yet, so it goes first */
-    HEED_COUNTS_OPEN = 64,     /**< a normaliser that reads row_sums->count */
+    HEED_WHOLE_ROW = 1,     /**< adjust needs complete rows */
+    HEED_KEEPS_INPUT = 2,   /**< adjust_backward reads tile->before */
+    HEED_KEYS_BY_HEAD = 4,  /**< prepare_key depends on the query head */
+    HEED_NEEDS_DOT = 8,     /**< only with score=dot */
+    HEED_NEEDS_CAUSAL = 16, /**< only where `causal` is a factor of `where` */
+    HEED_RAW_SCORES = 32,   /**< adjust reads scores to which no other form has added yet, so it goes first */
+    HEED_COUNTS_OPEN = 64,  /**< a normaliser that reads row_sums->count */
     HEED_NEEDS_SEGMENTS = 128, /**< reads inputs->query_segment and key_segment */
     HEED_NEEDS_MASK = 256,     /**< reads inputs->mask */
     HEED_MIXES_HEADS = 512,    /**< `mix_scores`, `mix_weights` see all heads */
     HEED_ROTATES = 1024,       /**< a position form of which a spec may hold one only */
-    HEED_SHARES_SCALE = 16384, /**< a score whose scale is also that of position forms which add products of the query */
-    HEED_SCATTERS = 8192,      /**< a `where` whose open blocks do not lie together */
-    HEED_KEEPS_MOMENT = 4096, /**< a normaliser whose weights are a constant times exp(logit - max): moment gives the entropy */
-    HEED_MODIFIER = 2048,      /**< a normalise form that changes logits by `adjust` and chains before another (softcap) */
+    HEED_SHARES_SCALE =
+        16384, /**< a score whose scale is also that of position forms which add products of the query */
+    HEED_SCATTERS = 8192,     /**< a `where` whose open blocks do not lie together */
+    HEED_KEEPS_MOMENT = 4096, /**< a normaliser whose weights are a constant times exp(logit - max): moment
+                                 gives the entropy */
+    HEED_MODIFIER =
+        2048, /**< a normalise form that changes logits by `adjust` and chains before another (softcap) */
 };
 
 /** A form. Zero the rest: `const heed_form mine = {.name = ..., ...}`. */
 typedef struct heed_form {
-    const char *name;    /**< lower case, underscores, unique in its stage */
+    const char *name; /**< lower case, underscores, unique in its stage */
     heed_stage stage;
     const char *summary; /**< one line */
     const char *formula; /**< one line */
@@ -263,8 +277,9 @@ typedef struct heed_form {
     int64_t (*derived_floats)(const heed_form_state *form);
     /** Checks parameter values and fills `derived`. */
     heed_status (*begin)(const heed_form_state *form);
-    /** Backward: turns what gathered in a derived buffer's gradient into parameter gradients (one call an execution,
-     *  after all pieces of work were added up). `dderived` has derived_floats entries. NULL: nothing gathers there. */
+    /** Backward: turns what gathered in a derived buffer's gradient into parameter gradients (one call an
+     * execution, after all pieces of work were added up). `dderived` has derived_floats entries. NULL:
+     * nothing gathers there. */
     void (*end_backward)(const heed_form_state *form, const float *dderived);
 
     /* score, position: once a block of rows, reused by every tile that meets it */
@@ -279,7 +294,8 @@ typedef struct heed_form {
 
     /* score: instead of the product: prepared rows in, a tile of scores out */
     void (*pair)(const heed_form_state *form, heed_tile *tile);
-    void (*pair_backward)(const heed_form_state *form, heed_tile *tile); /**< reads dscore; adds to dquery, dkey */
+    void (*pair_backward)(const heed_form_state *form,
+                          heed_tile *tile); /**< reads dscore; adds to dquery, dkey */
 
     /* position, normalise modifiers: change a tile in place */
     void (*adjust)(const heed_form_state *form, heed_tile *tile);
@@ -288,7 +304,8 @@ typedef struct heed_form {
     void (*adjust_backward)(const heed_form_state *form, heed_tile *tile);
     /** Or, for biases that depend on distance and head only: the biases of a list of distances. */
     void (*bias)(const heed_form_state *form, int head, const int32_t *distance, int n, float *out);
-    void (*bias_backward)(const heed_form_state *form, int head, const int32_t *distance, int n, const float *dbias);
+    void (*bias_backward)(const heed_form_state *form, int head, const int32_t *distance, int n,
+                          const float *dbias);
 
     /* where: known before the data */
     /** States of key blocks for a run of queries. HEED_PARTLY is always a right answer; NULL: all are. */
@@ -305,25 +322,32 @@ typedef struct heed_form {
     void (*choose)(const heed_form_state *form, heed_row *row);
 
     /* normalise: online over tiles, or by whole rows */
-    /** Logits to unnormalised weights in place; keeps max and sum (of which lse is made) whatever the weights are. */
+    /** Logits to unnormalised weights in place; keeps max and sum (of which lse is made) whatever the weights
+     * are. */
     void (*online)(const heed_form_state *form, heed_tile *tile, heed_row_sums *sums);
-    void (*finish)(const heed_form_state *form, int head, int rows, const heed_row_sums *sums, heed_row_end *end);
+    void (*finish)(const heed_form_state *form, int head, int rows, const heed_row_sums *sums,
+                   heed_row_end *end);
     /** Logits to final weights in place, from the saved norms, one a row. */
     void (*weights)(const heed_form_state *form, heed_tile *tile, const float *norm);
-    /** dscore: gradient of weights in, of logits out; score holds the weights; delta[i] = sum of weight * its gradient. */
-    void (*weights_backward)(const heed_form_state *form, heed_tile *tile, const float *norm, const float *delta);
+    /** dscore: gradient of weights in, of logits out; score holds the weights; delta[i] = sum of weight * its
+     * gradient. */
+    void (*weights_backward)(const heed_form_state *form, heed_tile *tile, const float *norm,
+                             const float *delta);
     /** Once a row and head: what the row gives to parameters that sit outside the keys (a sink). */
-    void (*norm_backward)(const heed_form_state *form, int head, int rows, const float *norm, const float *delta);
+    void (*norm_backward)(const heed_form_state *form, int head, int rows, const float *norm,
+                          const float *delta);
     void (*whole_row)(const heed_form_state *form, heed_row *row);
     void (*whole_row_backward)(const heed_form_state *form, heed_row *row);
 
     /* heads: rows of all heads at once; x[h] points at [rows][stride] of head h */
-    void (*mix_scores)(const heed_form_state *form, float *const *x, int rows, int cols, int64_t stride, float *work);
-    void (*mix_scores_backward)(const heed_form_state *form, const float *const *x, float *const *dx, int rows, int cols,
-                                int64_t stride, float *work);
-    void (*mix_weights)(const heed_form_state *form, float *const *x, int rows, int cols, int64_t stride, float *work);
-    void (*mix_weights_backward)(const heed_form_state *form, const float *const *x, float *const *dx, int rows,
-                                 int cols, int64_t stride, float *work);
+    void (*mix_scores)(const heed_form_state *form, float *const *x, int rows, int cols, int64_t stride,
+                       float *work);
+    void (*mix_scores_backward)(const heed_form_state *form, const float *const *x, float *const *dx,
+                                int rows, int cols, int64_t stride, float *work);
+    void (*mix_weights)(const heed_form_state *form, float *const *x, int rows, int cols, int64_t stride,
+                        float *work);
+    void (*mix_weights_backward)(const heed_form_state *form, const float *const *x, float *const *dx,
+                                 int rows, int cols, int64_t stride, float *work);
 
     /* read: after the values are summed; out [rows][stride] for queries query0... of one head */
     void (*output)(const heed_form_state *form, int batch, int head, int64_t query0, int rows, float *out,
@@ -351,7 +375,8 @@ static inline float heed_arg_float(const heed_form_state *form, int i)
 #ifndef HEED_ISA
 #define HEED_ISA
 #endif
-/** The symbol of a built-in form in the build for one instruction set: `const heed_form HEED_FORM(position_alibi) = {...}`. */
+/** The symbol of a built-in form in the build for one instruction set: `const heed_form
+ * HEED_FORM(position_alibi) = {...}`. */
 #define HEED_FORM(name) HEED_JOIN(HEED_JOIN(heed_, name), HEED_ISA)
 
 #ifdef __cplusplus

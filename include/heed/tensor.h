@@ -17,18 +17,19 @@ typedef enum heed_type {
     HEED_F16,
     HEED_BF16,
     HEED_Q8, /**< blocks of 34 bytes: f16 scale max|x|/127, then 32 signed bytes */
-    HEED_Q4, /**< blocks of 18 bytes: f16 scale x_max/-8, then 16 bytes; value (nibble - 8) scale, low nibbles first */
+    HEED_Q4, /**< blocks of 18 bytes: f16 scale x_max/-8, then 16 bytes; value (nibble - 8) scale, low nibbles
+                first */
     HEED_I32,
     HEED_U8,
     HEED_TYPES
 } heed_type;
 
-#define HEED_BLOCK 32       /**< values in a block of HEED_Q8 or HEED_Q4 */
+#define HEED_BLOCK 32 /**< values in a block of HEED_Q8 or HEED_Q4 */
 #define HEED_MAX_RANK 4
 
 /**
- * A view: element (i0, i1, ...) lies at data + i0 stride[0] + i1 stride[1] + ... with strides in bytes. For block types
- * the last dimension is contiguous blocks and its stride is ignored. data == NULL means absent.
+ * A view: element (i0, i1, ...) lies at data + i0 stride[0] + i1 stride[1] + ... with strides in bytes. For
+ * block types the last dimension is contiguous blocks and its stride is ignored. data == NULL means absent.
  */
 typedef struct heed_tensor {
     void *data;
@@ -50,10 +51,12 @@ HEED_API int64_t heed_type_bytes(heed_type type, int64_t n);
 /** A dense row-major view on @p data. */
 HEED_API heed_tensor heed_tensor_dense(void *data, heed_type type, int rank, const int64_t *shape);
 
-/** Bytes of a dense tensor of this type and shape; HEED_INVALID when the product overflows or a size is negative. */
+/** Bytes of a dense tensor of this type and shape; HEED_INVALID when the product overflows or a size is
+ * negative. */
 HEED_API heed_status heed_tensor_bytes(heed_type type, int rank, const int64_t *shape, size_t *bytes);
 
-/** Writes @p n floats as values of @p type (quantising block types as FORMS of each type say; rounding to nearest even). */
+/** Writes @p n floats as values of @p type (quantising block types as FORMS of each type say; rounding to
+ * nearest even). */
 HEED_API void heed_store(heed_type type, const float *from, void *to, int64_t n);
 
 /** Reads @p n consecutive values of @p type (one row, from its start) as floats. */

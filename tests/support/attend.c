@@ -26,9 +26,9 @@ const char *attend_describe(const attend_case *c, const attend_way *way)
              "segments=%d mask=%d seed=%llu isa=%s kernel=%s threads=%d page=%lld layout=%d",
              c->spec, (long long)c->batch, (long long)c->heads, (long long)c->kv_heads, (long long)c->queries,
              (long long)c->keys, (long long)c->dim, (long long)c->value_dim, heed_type_name(c->q_type),
-             heed_type_name(c->k_type), heed_type_name(c->v_type), c->positions, c->ragged, c->segments, c->mask,
-             (unsigned long long)c->seed, heed_isa_name(way->isa), heed_kernel_name(way->kernel), way->threads,
-             (long long)way->page, way->layout);
+             heed_type_name(c->k_type), heed_type_name(c->v_type), c->positions, c->ragged, c->segments,
+             c->mask, (unsigned long long)c->seed, heed_isa_name(way->isa), heed_kernel_name(way->kernel),
+             way->threads, (long long)way->page, way->layout);
     return text;
 }
 
@@ -206,8 +206,12 @@ attend_data *attend_make(const attend_case *given)
     d->k = normals(&random, keys * c->dim, c->spread);
     d->v = normals(&random, keys * c->value_dim, 1);
     d->dout = normals(&random, rows * c->value_dim, 1);
-    const oracle_problem problem = {.batch = c->batch, .heads = c->heads, .kv_heads = c->kv_heads,
-                                    .queries = c->queries, .keys = c->keys, .dim = c->dim,
+    const oracle_problem problem = {.batch = c->batch,
+                                    .heads = c->heads,
+                                    .kv_heads = c->kv_heads,
+                                    .queries = c->queries,
+                                    .keys = c->keys,
+                                    .dim = c->dim,
                                     .value_dim = c->value_dim};
     d->o = oracle_new(c->spec, &problem);
     shape_gate(d->o, c->gate_ones);
@@ -221,9 +225,9 @@ attend_data *attend_make(const attend_case *given)
 
 void attend_free(attend_data *d)
 {
-    void *const all[] = {d->q,     d->k,         d->v,         d->dout, d->q_pos,   d->k_pos,   d->seq,
-                         d->q_seq, d->q_segment, d->k_segment, d->mask, d->q_exact, d->k_exact, d->v_exact,
-                         d->dout_exact};
+    void *const all[] = {d->q,     d->k,       d->v,       d->dout,      d->q_pos,
+                         d->k_pos, d->seq,     d->q_seq,   d->q_segment, d->k_segment,
+                         d->mask,  d->q_exact, d->k_exact, d->v_exact,   d->dout_exact};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         free(all[i]);
     oracle_free(d->o);

@@ -1,5 +1,6 @@
-/* Attention problems for the tests: random data from a short description, run through heed in a chosen way, compared with
- * the oracle. A comparison that fails prints the problem and the numbers that differ, and fails the test. */
+/* Attention problems for the tests: random data from a short description, run through heed in a chosen way,
+ * compared with the oracle. A comparison that fails prints the problem and the numbers that differ, and fails
+ * the test. */
 #ifndef HEED_TEST_ATTEND_H
 #define HEED_TEST_ATTEND_H
 
@@ -12,7 +13,8 @@
 
 #include "support/oracle.h"
 
-/* How tensors lie in memory: dense; heads inside positions ([batch, N, H, D]); or the last dimension not contiguous. */
+/* How tensors lie in memory: dense; heads inside positions ([batch, N, H, D]); or the last dimension not
+ * contiguous. */
 typedef enum attend_layout { LAYOUT_DENSE, LAYOUT_HEADS_INSIDE, LAYOUT_TRANSPOSED } attend_layout;
 
 /* How heed is run; all zero: as it likes, output and lse only. */
@@ -35,7 +37,8 @@ typedef enum attend_positions { POSITIONS_DEFAULT, POSITIONS_SHARED, POSITIONS_B
 typedef enum attend_ragged { RAGGED_NOT, RAGGED_SEQ, RAGGED_Q_SEQ } attend_ragged;
 typedef enum attend_mask { MASK_NONE, MASK_NM, MASK_BNM, MASK_BHNM, MASK_1HNM, MASK_B1NM } attend_mask;
 
-/* A problem. Zero sizes: 1 batch entry, 1 head, as many kv heads as heads, as many keys as queries, dim 8, value_dim dim. */
+/* A problem. Zero sizes: 1 batch entry, 1 head, as many kv heads as heads, as many keys as queries, dim 8,
+ * value_dim dim. */
 typedef struct attend_case {
     const char *spec;
     int64_t batch, heads, kv_heads, queries, keys, dim, value_dim;
@@ -44,22 +47,22 @@ typedef struct attend_case {
     attend_ragged ragged;
     int segments; /* 1: shared by the batch, 2: per entry */
     attend_mask mask;
-    unsigned gate_ones;     /* bit d: dimension d of the gate is 1 */
-    double spread;          /* standard deviation of q and k; 0: 1 */
-    bool initial;           /* parameters keep their initial values */
-    double tolerance;       /* relative to the size of what was added up; 0: 1e-5 (see attend_match.c) */
-    bool exact_scores;      /* the data are such that f32 makes no error in them */
-    double away;            /* least distance of the data from jumps (see attend_prepare); 0: 4e-6 */
+    unsigned gate_ones; /* bit d: dimension d of the gate is 1 */
+    double spread;      /* standard deviation of q and k; 0: 1 */
+    bool initial;       /* parameters keep their initial values */
+    double tolerance;   /* relative to the size of what was added up; 0: 1e-5 (see attend_match.c) */
+    bool exact_scores;  /* the data are such that f32 makes no error in them */
+    double away;        /* least distance of the data from jumps (see attend_prepare); 0: 4e-6 */
     uint64_t seed;
     attend_way way;
 } attend_case;
 
 typedef struct attend_data {
-    attend_case c; /* zero sizes filled in */
+    attend_case c;           /* zero sizes filled in */
     float *q, *k, *v, *dout; /* dense values, as the types hold them */
     int32_t *q_pos, *k_pos, *seq, *q_seq, *q_segment, *k_segment;
     uint8_t *mask;
-    oracle *o; /* its parameters are those of both sides */
+    oracle *o;                                        /* its parameters are those of both sides */
     double *q_exact, *k_exact, *v_exact, *dout_exact; /* what the oracle reads */
 } attend_data;
 
@@ -67,7 +70,8 @@ typedef struct attend_result {
     heed_status status;
     char message[512];
     heed_plan_info info;
-    float *out, *lse, *weights, *entropy, *key_sums, *top_weight, *dq, *dk, *dv; /* dense; NULL where not asked for */
+    float *out, *lse, *weights, *entropy, *key_sums, *top_weight, *dq, *dk,
+        *dv; /* dense; NULL where not asked for */
     int32_t *top_key;
     float *dparam[16]; /* in the order of the oracle's parameters */
 } attend_result;
@@ -92,16 +96,17 @@ void attend_same_bits(const attend_data *d, const attend_result *a, const attend
 /* Two results of different routes must agree to the case's tolerance, taking sizes from the oracle. */
 void attend_agree(const attend_data *d, const attend_result *a, const attend_result *b);
 
-/* Makes the data, with another seed where they lie too near a jump (a near tie of a selector, a kink of a gradient),
- * where rounding alone decides; runs the oracle. */
+/* Makes the data, with another seed where they lie too near a jump (a near tie of a selector, a kink of a
+ * gradient), where rounding alone decides; runs the oracle. */
 attend_data *attend_prepare(const attend_case *c);
 /* The same, and runs heed and compares. */
 void attend_check(const attend_case *c);
-/* Checks a case at many sizes, which are and are not multiples of a tile, with N = M, N < M and N > M, grouped heads and
- * E != D; sizes of more than `most` query-key pairs times dim (0: no limit) are left out. Keeps what the case fixes. */
+/* Checks a case at many sizes, which are and are not multiples of a tile, with N = M, N < M and N > M,
+ * grouped heads and E != D; sizes of more than `most` query-key pairs times dim (0: no limit) are left out.
+ * Keeps what the case fixes. */
 void attend_sweep(const attend_case *c, int64_t most);
-/* Queries [first, first + queries) of the problem against its first `keys` keys, with the same parameters: what a cache
- * holds when these queries arrive. Without positions, lengths, segments, masks or gates. */
+/* Queries [first, first + queries) of the problem against its first `keys` keys, with the same parameters:
+ * what a cache holds when these queries arrive. Without positions, lengths, segments, masks or gates. */
 attend_data *attend_slice(const attend_data *d, int64_t first, int64_t queries, int64_t keys);
 
 /* Instruction sets that can run here, ended by HEED_ISA_AUTO. */

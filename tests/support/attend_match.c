@@ -1,10 +1,9 @@
-/* Comparing results, with each other and with the oracle. An error is measured against the size of what was added up
- * to make the number, because that is what bounds rounding:
- *   out, weights   the largest sum_j w |v|, or weight, of the row. The tolerance is 1e-5; beside it stand 2 units in the
- *                  last place of the terms of the row's scores, as far as the normaliser passes them on
- *   lse            itself, or 1, and the same units of its scores
- *   gradients      half the sum of the absolute values of all their terms, but no less than a tenth of the largest such sum
- *                  in the tensor */
+/* Comparing results, with each other and with the oracle. An error is measured against the size of what was
+ * added up to make the number, because that is what bounds rounding: out, weights   the largest sum_j w |v|,
+ * or weight, of the row. The tolerance is 1e-5; beside it stand 2 units in the last place of the terms of the
+ * row's scores, as far as the normaliser passes them on lse            itself, or 1, and the same units of
+ * its scores gradients      half the sum of the absolute values of all their terms, but no less than a tenth
+ * of the largest such sum in the tensor */
 #include "support/attend.h"
 
 #include <math.h>
@@ -30,20 +29,21 @@ static bool close_to(double got, double expected, double allowed)
 }
 
 /* got[i] against expected[i] within allowed[i], rows of `width` entries. */
-static void compare(comparison *c, const char *what, const float *got, const double *expected, const double *allowed,
-                    int64_t n, int64_t width)
+static void compare(comparison *c, const char *what, const float *got, const double *expected,
+                    const double *allowed, int64_t n, int64_t width)
 {
     int64_t wrong = 0, worst = -1;
     double most = 0;
     for (int64_t i = 0; i < n; i++) {
         if (close_to(got[i], expected[i], allowed[i]))
             continue;
-        const double excess = isfinite(got[i]) && isfinite(expected[i]) ? fabs(got[i] - expected[i]) / allowed[i] : INFINITY;
+        const double excess =
+            isfinite(got[i]) && isfinite(expected[i]) ? fabs(got[i] - expected[i]) / allowed[i] : INFINITY;
         if (wrong == 0)
             print_error("%s\n  %s: ", attend_describe(&c->d->c, c->way), what);
         if (wrong++ < SHOWN)
-            print_error("[%lld, %lld] is %.9g, not %.9g +- %.2g; ", (long long)(i / width), (long long)(i % width),
-                        (double)got[i], expected[i], allowed[i]);
+            print_error("[%lld, %lld] is %.9g, not %.9g +- %.2g; ", (long long)(i / width),
+                        (long long)(i % width), (double)got[i], expected[i], allowed[i]);
         if (!(excess <= most)) {
             most = excess;
             worst = i;
@@ -166,8 +166,8 @@ static void match_top(comparison *c, const attend_result *r, int top)
             const double allowed = row_tolerance(c->d, i) * (keys ? fmax(sorted[0], 0) : 0);
             const double got = r->top_weight[i * top + t];
             const int32_t key = r->top_key[i * top + t];
-            const bool right = expected > allowed ? close_to(got, expected, allowed) && key >= 0 && key < keys &&
-                                                        close_to(w[key], expected, allowed)
+            const bool right = expected > allowed ? close_to(got, expected, allowed) && key >= 0 &&
+                                                        key < keys && close_to(w[key], expected, allowed)
                                                   : close_to(got, expected, allowed);
             if (right && (got != 0 || key == -1 || (key >= 0 && key < keys)))
                 continue;

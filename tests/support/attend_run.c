@@ -72,7 +72,8 @@ static heed_tensor pooled(heed_type type, const float *x, const int64_t shape[4]
     for (int64_t a = 0; a < shape[0]; a++)
         for (int64_t b = 0; b < shape[1]; b++)
             for (int64_t c = 0; c < shape[2]; c++)
-                put_row(&t, table[a * each + c / page], b, c % page, x + ((a * shape[1] + b) * shape[2] + c) * shape[3]);
+                put_row(&t, table[a * each + c / page], b, c % page,
+                        x + ((a * shape[1] + b) * shape[2] + c) * shape[3]);
     return t;
 }
 
@@ -182,8 +183,8 @@ static int bind_params(const attend_data *d, const heed_plan *plan, heed_tensor 
         assert_int_equal(info.rank, p->rank);
         for (int s = 0; s < p->rank; s++)
             if (info.shape[s] != p->shape[s] && !(info.free[s] && p->shape[s] == 1))
-                fail_msg("%s has %lld entries in dimension %d, %lld are right", info.name, (long long)info.shape[s],
-                         s, (long long)p->shape[s]);
+                fail_msg("%s has %lld entries in dimension %d, %lld are right", info.name,
+                         (long long)info.shape[s], s, (long long)p->shape[s]);
         float *x = malloc((size_t)(p->count + 1) * sizeof *x);
         for (int64_t e = 0; e < p->count; e++)
             x[e] = (float)p->value[e];
@@ -292,7 +293,8 @@ static void execute(const attend_data *d, heed_plan *plan, const attend_way *way
     }
     if (scratch)
         for (size_t i = 0; i < GUARD; i++)
-            assert_int_equal((unsigned char)scratch[(heed_plan_scratch(plan) + GUARD - 1) / GUARD * GUARD + i], 0xff);
+            assert_int_equal(
+                (unsigned char)scratch[(heed_plan_scratch(plan) + GUARD - 1) / GUARD * GUARD + i], 0xff);
     r->out = taken(out);
     for (int i = 0; i < n; i++)
         free(params[i].data);
@@ -308,10 +310,23 @@ attend_result *attend_try(const attend_data *d, const attend_way *way)
 {
     const attend_case *c = &d->c;
     const heed_problem problem = {
-        .batch = c->batch, .heads = c->heads, .kv_heads = c->kv_heads, .queries = c->queries, .keys = c->keys,
-        .dim = c->dim, .value_dim = c->value_dim, .q_type = c->q_type, .k_type = c->k_type, .v_type = c->v_type,
-        .threads = way->threads ? way->threads : 1, .isa = way->isa, .kernel = way->kernel,
-        .with = flags(d, way), .page = way->page, .layer = way->layer, .top = way->top,
+        .batch = c->batch,
+        .heads = c->heads,
+        .kv_heads = c->kv_heads,
+        .queries = c->queries,
+        .keys = c->keys,
+        .dim = c->dim,
+        .value_dim = c->value_dim,
+        .q_type = c->q_type,
+        .k_type = c->k_type,
+        .v_type = c->v_type,
+        .threads = way->threads ? way->threads : 1,
+        .isa = way->isa,
+        .kernel = way->kernel,
+        .with = flags(d, way),
+        .page = way->page,
+        .layer = way->layer,
+        .top = way->top,
     };
     attend_result *r = calloc(1, sizeof *r);
     heed_plan *plan = NULL;
@@ -335,7 +350,8 @@ attend_result *attend_run(const attend_data *d, const attend_way *way)
 
 void attend_result_free(attend_result *r)
 {
-    void *const all[] = {r->out, r->lse, r->weights, r->entropy, r->key_sums, r->top_weight, r->top_key, r->dq, r->dk, r->dv};
+    void *const all[] = {r->out,        r->lse,     r->weights, r->entropy, r->key_sums,
+                         r->top_weight, r->top_key, r->dq,      r->dk,      r->dv};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         free(all[i]);
     for (int i = 0; i < 16; i++)

@@ -6,9 +6,10 @@
 static const struct sizes {
     int64_t batch, heads, kv_heads, queries, keys, dim, value_dim;
 } sizes[] = {
-    {1, 1, 1, 1, 1, 2, 1},     {1, 2, 1, 2, 3, 8, 5},      {2, 4, 2, 3, 2, 8, 8},     {1, 2, 2, 63, 64, 34, 17},
-    {1, 1, 1, 64, 63, 16, 8},  {1, 2, 1, 65, 65, 64, 64},  {1, 1, 1, 127, 128, 8, 80}, {1, 2, 2, 129, 130, 16, 33},
-    {1, 1, 1, 128, 200, 4, 4}, {1, 4, 1, 1, 257, 128, 64}, {2, 6, 2, 4, 257, 80, 33}, {1, 1, 1, 257, 257, 8, 8},
+    {1, 1, 1, 1, 1, 2, 1},      {1, 2, 1, 2, 3, 8, 5},       {2, 4, 2, 3, 2, 8, 8},
+    {1, 2, 2, 63, 64, 34, 17},  {1, 1, 1, 64, 63, 16, 8},    {1, 2, 1, 65, 65, 64, 64},
+    {1, 1, 1, 127, 128, 8, 80}, {1, 2, 2, 129, 130, 16, 33}, {1, 1, 1, 128, 200, 4, 4},
+    {1, 4, 1, 1, 257, 128, 64}, {2, 6, 2, 4, 257, 80, 33},   {1, 1, 1, 257, 257, 8, 8},
     {1, 3, 1, 130, 129, 6, 16},
 };
 
@@ -33,7 +34,8 @@ void attend_sweep(const attend_case *given, int64_t most)
     }
 }
 
-static void copy_rows(float *to, const float *from, int64_t blocks, int64_t first, int64_t rows, int64_t of, int64_t width)
+static void copy_rows(float *to, const float *from, int64_t blocks, int64_t first, int64_t rows, int64_t of,
+                      int64_t width)
 {
     for (int64_t b = 0; b < blocks; b++)
         memcpy(to + b * rows * width, from + (b * of + first) * width, (size_t)(rows * width) * sizeof *to);
@@ -50,6 +52,7 @@ attend_data *attend_slice(const attend_data *d, int64_t first, int64_t queries, 
     copy_rows(part->v, d->v, c.batch * c.kv_heads, 0, keys, d->c.keys, c.value_dim);
     attend_changed(part);
     for (int i = 0; i < part->o->params; i++)
-        memcpy(part->o->param[i].value, d->o->param[i].value, (size_t)part->o->param[i].count * sizeof(double));
+        memcpy(part->o->param[i].value, d->o->param[i].value,
+               (size_t)part->o->param[i].count * sizeof(double));
     return part;
 }

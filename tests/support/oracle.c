@@ -48,8 +48,9 @@ void oracle_free(oracle *o)
         free(o->param[i].magnitude);
     }
     free(o->param);
-    double *const all[] = {o->out, o->out_magnitude, o->lse, o->margin, o->reach, o->steepness, o->weights_magnitude,       o->weights,     o->dq,
-                           o->dk,  o->dv,            o->dq_magnitude, o->dk_magnitude, o->dv_magnitude};
+    double *const all[] = {o->out,       o->out_magnitude,     o->lse,          o->margin,      o->reach,
+                           o->steepness, o->weights_magnitude, o->weights,      o->dq,          o->dk,
+                           o->dv,        o->dq_magnitude,      o->dk_magnitude, o->dv_magnitude};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         free(all[i]);
     free(o->open);
@@ -210,7 +211,8 @@ static void read_values(oracle_row *row, int64_t h, const bool *reads)
                 size += row->t->terms[w] * fabs(problem->v[values + j * width + e]);
                 largest = fmax(largest, fabs(problem->v[values + j * width + e]));
             }
-        size = fmax(size, heaviest * largest); /* a small weight may be wrong by what is little to a heavy one */
+        size =
+            fmax(size, heaviest * largest); /* a small weight may be wrong by what is little to a heavy one */
         if (g)
             open = gate(g, row->b, h, row->i, e, &gate_at);
         o->out[at * width + e] = open * sum;
@@ -276,7 +278,8 @@ static void run_row(oracle_row *row)
         for (int64_t j = 0; j < keys; j++) {
             o->open[at * keys + j] = row->open[h * keys + j];
             if (row->open[h * keys + j] && !lost[h]) /* mixing heads goes on from here */
-                row->t->terms[row->weight[h * keys + j]] = fabs(tape_value(row->t, row->weight[h * keys + j]));
+                row->t->terms[row->weight[h * keys + j]] =
+                    fabs(tape_value(row->t, row->weight[h * keys + j]));
         }
     }
     bool *reads = calloc((size_t)(heads * keys + 1), sizeof *reads);
@@ -301,8 +304,10 @@ static void run_row(oracle_row *row)
         }
         read_values(row, h, reads + h * keys);
         for (int64_t j = 0; j < keys; j++) {
-            o->weights[at * keys + j] = reads[h * keys + j] ? tape_value(row->t, row->weight[h * keys + j]) : 0;
-            o->weights_magnitude[at * keys + j] = reads[h * keys + j] ? row->t->terms[row->weight[h * keys + j]] : 0;
+            o->weights[at * keys + j] =
+                reads[h * keys + j] ? tape_value(row->t, row->weight[h * keys + j]) : 0;
+            o->weights_magnitude[at * keys + j] =
+                reads[h * keys + j] ? row->t->terms[row->weight[h * keys + j]] : 0;
         }
     }
     if (problem->dout && !(talks && any_lost))

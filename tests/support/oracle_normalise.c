@@ -62,7 +62,8 @@ static int64_t kept(const oracle_form *f, const ranked *list, int64_t n, double 
     return keep;
 }
 
-/* What quest and moba think of a block of keys [first, end): a bound on the products, or the product with the mean. */
+/* What quest and moba think of a block of keys [first, end): a bound on the products, or the product with the
+ * mean. */
 static double block_value(const oracle_row *row, int64_t h, int64_t first, int64_t end, bool quest)
 {
     const oracle_side *query = &row->query[h], *key = &row->key[h * row->o->problem.keys];
@@ -192,8 +193,10 @@ static void softmax(tape *t, const var *s, int64_t n, double largest, var outsid
         w[j] = tape_divide(t, w[j], sum);
 }
 
-/* How fast the weights change with the scores, relative to the largest weight; 1 for softmax, for which dw <= w ds. */
-static double steepness(const tape *t, const char *name, double exponent, const var *s, const var *w, int64_t n)
+/* How fast the weights change with the scores, relative to the largest weight; 1 for softmax, for which dw <=
+ * w ds. */
+static double steepness(const tape *t, const char *name, double exponent, const var *s, const var *w,
+                        int64_t n)
 {
     double most = 0, fastest = 0;
     for (int64_t j = 0; j < n; j++) {

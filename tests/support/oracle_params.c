@@ -107,9 +107,8 @@ void oracle_declare_params(oracle *o)
         fill_diagonal(&o->param[o->params - 1]);
     }
     if (oracle_find_form(o->spec, READ, "gate")) {
-        oracle_add_param(
-            o, "read.gate.g", 4,
-            (const int64_t[]){problem->batch, heads, problem->queries, problem->value_dim}, 0);
+        oracle_add_param(o, "read.gate.g", 4,
+                         (const int64_t[]){problem->batch, heads, problem->queries, problem->value_dim}, 0);
         o->param[o->params - 1].required = true;
     }
 }

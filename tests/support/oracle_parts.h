@@ -19,7 +19,7 @@ typedef struct oracle_row {
     oracle *o;
     tape *t;
     int64_t b, i, pos;
-    int64_t key_count; /* keys that exist */
+    int64_t key_count;      /* keys that exist */
     oracle_side *query;     /* [H] */
     const oracle_side *key; /* [H][M] */
     bool *open;             /* [H][M] under `where`, then also after `select` */

@@ -299,7 +299,8 @@ static var bias(oracle_row *row, const oracle_form *f, int64_t h, int64_t distan
     if (strcmp(f->name, "t5") == 0) {
         const int64_t buckets = (int64_t)oracle_number(f, 0, "buckets", 32);
         const int64_t max = (int64_t)oracle_number(f, 1, "max", 128);
-        const int64_t bucket = cached_t5_bucket(distance, buckets, max, oracle_is_causal(o->spec->root[WHERE]));
+        const int64_t bucket =
+            cached_t5_bucket(distance, buckets, max, oracle_is_causal(o->spec->root[WHERE]));
         return tape_leaf(t, oracle_param_at(o, "position.t5.b", h * buckets + bucket, 1), 0);
     }
     if (strcmp(f->name, "shaw") == 0) {

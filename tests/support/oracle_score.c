@@ -78,8 +78,8 @@ void oracle_make_query(oracle *o, tape *t, oracle_side *query, int64_t h)
     if (is(o, "bilinear")) {
         query->made = tape_inside(t->count);
         for (int64_t d = 0; d < dim; d++)
-            tape_sum(t, TAPE_DOT, query->seen,
-                     oracle_param_at(o, "score.bilinear.W", h * dim * dim + d, dim), NULL, (int)dim);
+            tape_sum(t, TAPE_DOT, query->seen, oracle_param_at(o, "score.bilinear.W", h * dim * dim + d, dim),
+                     NULL, (int)dim);
     }
 }
 
@@ -136,7 +136,8 @@ var oracle_score(oracle_row *row, int64_t h, int64_t j)
     }
     if (is(o, "laplace")) {
         const double sigma = oracle_number(form, 0, "sigma", sqrt(dim));
-        return tape_scale(t, tape_sum(t, TAPE_ABSOLUTE_DISTANCE, query->seen, key->seen, NULL, dim), -1 / sigma);
+        return tape_scale(t, tape_sum(t, TAPE_ABSOLUTE_DISTANCE, query->seen, key->seen, NULL, dim),
+                          -1 / sigma);
     }
     const double *twist = row->twist ? row->twist + j * dim : NULL;
     return tape_scale(t, tape_sum(t, TAPE_DOT, query->seen, key->seen, twist, dim), oracle_score_scale(o));

@@ -5,7 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const stage_name[STAGES] = {"score", "position", "where", "select", "normalise", "heads", "read"};
+static const char *const stage_name[STAGES] = {"score",     "position", "where", "select",
+                                               "normalise", "heads",    "read"};
 
 /* What binds tighter stands later. */
 static const char *const level[] = {">", "+", "|", "&"};

@@ -9,7 +9,7 @@ enum oracle_stage { SCORE, POSITION, WHERE, SELECT, NORMALISE, HEADS, READ, STAG
 typedef struct oracle_arg {
     char name[24]; /* "": by place */
     double number;
-    char word[24]; /* a name instead of a number */
+    char word[24];          /* a name instead of a number */
     struct oracle_arg *sub; /* [subs] arguments of the word */
     int subs;
 } oracle_arg;
@@ -36,7 +36,8 @@ void oracle_spec_free(oracle_spec *spec);
 
 /* The argument at that place or of that name; the fallback when it is not given. */
 double oracle_number(const oracle_form *form, int place, const char *name, double fallback);
-const oracle_arg *oracle_option(const oracle_form *form, int place, const char *name); /* NULL when not given */
+const oracle_arg *oracle_option(const oracle_form *form, int place,
+                                const char *name); /* NULL when not given */
 double oracle_sub_number(const oracle_arg *arg, int place, const char *name, double fallback);
 bool oracle_word_is(const oracle_form *form, int place, const char *name, const char *word);
 

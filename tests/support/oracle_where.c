@@ -24,7 +24,8 @@ static uint64_t hash(uint64_t seed, uint64_t block, uint64_t d)
     return z ^ z >> 31;
 }
 
-static bool in_random_blocks(int64_t pos, int64_t key_pos, int64_t keys, int64_t n, int64_t block, uint64_t seed)
+static bool in_random_blocks(int64_t pos, int64_t key_pos, int64_t keys, int64_t n, int64_t block,
+                             uint64_t seed)
 {
     const int64_t blocks = (keys + block - 1) / block;
     const int64_t wanted = floor_div(key_pos, block);
@@ -87,7 +88,8 @@ static bool form_sees(const oracle_row *row, const oracle_form *f, int64_t h, in
         return in_random_blocks(p, kp, problem->keys, n0, n1, (uint64_t)oracle_number(f, 2, "seed", 0));
     if (strcmp(name, "mask") == 0) {
         const int64_t b = problem->mask_batch == 1 ? 0 : row->b, head = problem->mask_heads == 1 ? 0 : h;
-        return problem->mask[((b * problem->mask_heads + head) * problem->queries + row->i) * problem->keys + j];
+        return problem
+            ->mask[((b * problem->mask_heads + head) * problem->queries + row->i) * problem->keys + j];
     }
     fprintf(stderr, "the oracle knows no where=%s\n", name);
     abort();

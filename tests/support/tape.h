@@ -1,5 +1,6 @@
-/* Reverse-mode differentiation in double precision, for the oracle: each operation leaves a node with its value and its
- * partial derivatives; walking back from the end gives the gradient of everything that went in. */
+/* Reverse-mode differentiation in double precision, for the oracle: each operation leaves a node with its
+ * value and its partial derivatives; walking back from the end gives the gradient of everything that went in.
+ */
 #ifndef HEED_TEST_TAPE_H
 #define HEED_TEST_TAPE_H
 
@@ -8,11 +9,13 @@
 
 typedef int32_t var; /* a node's index */
 
-/* A vector that products read: outside memory (x), or consecutive nodes of the same tape from `first` (x NULL). */
+/* A vector that products read: outside memory (x), or consecutive nodes of the same tape from `first` (x
+ * NULL). */
 typedef struct tape_vector {
     const double *x;
-    double *gradient;  /* to add to; NULL for constants */
-    double *magnitude; /* the same with every term's absolute value: what bounds rounding errors; may be NULL */
+    double *gradient; /* to add to; NULL for constants */
+    double
+        *magnitude; /* the same with every term's absolute value: what bounds rounding errors; may be NULL */
     int64_t stride;
     var first;
 } tape_vector;
@@ -34,11 +37,12 @@ typedef struct tape {
         int32_t link;
         double da, db;
         double wide; /* |da| for magnitudes, where rounding of the derivative itself counts */
-    } *node;
+    } * node;
     int count, capacity;
     tape_link *link;
     int links, link_capacity;
-    double kink; /* least distance of an argument from a place where a derivative jumps, since the tape was made */
+    double kink; /* least distance of an argument from a place where a derivative jumps, since the tape was
+                    made */
 } tape;
 
 void tape_free(tape *t);

@@ -29,8 +29,7 @@ static inline float heed_exp_down(float x)
     return x < -87.0f ? 0.0f : y;
 }
 
-/* The same on a vector. Below about -87.7 the power of two has no bits left, so that no comparison is needed.
- */
+/* The same on a vector. Below about -87.7 the power of two has no bits left, so no comparison is needed. */
 static inline heed_vec heed_vec_exp_down(heed_vec x)
 {
     const float shift = 12582912.0f + 127.0f;
