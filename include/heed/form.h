@@ -277,10 +277,6 @@ typedef struct heed_form {
     int64_t (*derived_floats)(const heed_form_state *form);
     /** Checks parameter values and fills `derived`. */
     heed_status (*begin)(const heed_form_state *form);
-    /** Backward: turns what gathered in a derived buffer's gradient into parameter gradients (one call an
-     * execution, after all pieces of work were added up). `dderived` has derived_floats entries. NULL:
-     * nothing gathers there. */
-    void (*end_backward)(const heed_form_state *form, const float *dderived);
 
     /* score, position: once a block of rows, reused by every tile that meets it */
     void (*prepare_query)(const heed_form_state *form, const heed_rows *rows);

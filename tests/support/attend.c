@@ -247,7 +247,7 @@ attend_data *attend_prepare(const attend_case *c)
         attend_expect(d);
         bool near = (c->way.backward || c->away > 0) && d->o->kink < d->c.away;
         for (int64_t i = 0; i < d->c.batch * d->c.heads * d->c.queries; i++)
-            near |= d->o->margin[i] < d->c.away;
+            near |= d->o->margin[i] < fmin(d->c.away, 2e-6);
         if (!near)
             return d;
         attend_free(d);

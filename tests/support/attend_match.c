@@ -163,7 +163,7 @@ static void match_top(comparison *c, const attend_result *r, int top)
         qsort(sorted, (size_t)keys, sizeof *sorted, falling);
         for (int t = 0; t < top; t++) {
             const double expected = t < keys && sorted[t] > 0 ? sorted[t] : 0;
-            const double allowed = row_tolerance(c->d, i) * (keys ? fmax(sorted[0], 0) : 0);
+            const double allowed = row_tolerance(c->d, i) * (keys ? fmax(sorted[0], 0) : 0) + 1e-30;
             const double got = r->top_weight[i * top + t];
             const int32_t key = r->top_key[i * top + t];
             const bool right = expected > allowed ? close_to(got, expected, allowed) && key >= 0 &&

@@ -6,8 +6,6 @@
 
 #define heed_capture_rows HEED_LOCAL(heed_capture_rows)
 
-enum { HEED_CAPTURES = HEED_WITH_KEY_SUMS | HEED_WITH_TOP | HEED_WITH_WEIGHTS };
-
 /* Where one row's statistics go; NULL members are not wanted. */
 typedef struct heed_capture_target {
     float *entropy;    /* [rows] added to */

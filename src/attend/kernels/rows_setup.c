@@ -210,8 +210,10 @@ static void place_keys(const heed_run *run, heed_rows_work *work)
     const int64_t count = run->key_count[work->batch];
     const int32_t *pos = run->key_pos + work->batch * run->key_pos_stride;
     memcpy(work->key_pos, pos, (size_t)count * sizeof *pos);
-    for (int64_t j = count; j < work->stride; j++)
-        work->key_pos[j] = count > 0 ? pos[count - 1] + (int32_t)(j - count + 1) : (int32_t)j;
+    for (int64_t j = count; j < work->stride; j++) {
+        const int32_t before = j > 0 ? work->key_pos[j - 1] : -1;
+        work->key_pos[j] = before < HEED_POSITION_LIMIT ? before + 1 : before;
+    }
     work->contiguous = run->default_positions || heed_runs_by_one(work->key_pos, (int)work->stride);
 }
 
