@@ -264,3 +264,12 @@ void attend_check(const attend_case *c)
     attend_result_free(r);
     attend_free(d);
 }
+
+void attend_check_changed(attend_data *d)
+{
+    attend_changed(d);
+    attend_expect(d);
+    attend_result *r = attend_run(d, &d->c.way);
+    attend_match(d, r);
+    attend_result_free(r);
+}

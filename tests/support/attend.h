@@ -101,6 +101,8 @@ void attend_agree(const attend_data *d, const attend_result *a, const attend_res
 attend_data *attend_prepare(const attend_case *c);
 /* The same, and runs heed and compares. */
 void attend_check(const attend_case *c);
+/* Runs both sides of data that a test has changed, and compares. */
+void attend_check_changed(attend_data *d);
 /* Checks a case at many sizes, which are and are not multiples of a tile, with N = M, N < M and N > M,
  * grouped heads and E != D; sizes of more than `most` query-key pairs times dim (0: no limit) are left out.
  * Keeps what the case fixes. */

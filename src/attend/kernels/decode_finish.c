@@ -56,15 +56,6 @@ static void merge_row(const ending *e, int r)
     }
 }
 
-/* From the sums kept online: w = scale e, e = exp(logit - max), so
- * -sum w log w = -scale sum e log e - scale log(scale) sum e. */
-static float entropy_of(float sum, float moment, float scale)
-{
-    if (sum == 0.0f)
-        return 0.0f;
-    return -scale * moment - scale * logf(scale) * sum;
-}
-
 /* The rows of head h: last factor, lse, what is left for backward, read stage. */
 static void finish_head(const ending *e, int h)
 {
@@ -90,7 +81,7 @@ static void finish_head(const ending *e, int h)
         heed_put_row_state(run, e->pipeline, at, sums.max[i], &end[i]);
         heed_write_lse(run, group->batch, head, group->query0 + i, lse);
         if (run->extra->capture.entropy && e->exponential)
-            run->extra->capture.entropy[at] = entropy_of(total, e->sums.moment[row0 + i], end[i].scale);
+            run->extra->capture.entropy[at] = heed_entropy_of(total, e->sums.moment[row0 + i], end[i].scale);
     }
     heed_write_output(run, e->pipeline, group->batch, head, group->query0, group->queries, out, stride);
 }

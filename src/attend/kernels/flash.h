@@ -67,6 +67,13 @@ static inline void heed_put_row_state(const heed_run *run, const heed_pipeline *
     run->row_state[2 * row + 1] = apart ? end->rest : end->norm;
 }
 
+/* Entropy from the sums kept online, for weights w = scale e, e = exp(logit - max):
+ * -sum w log w = -scale (sum e log e) - scale log(scale) (sum e). Nothing open, or weights that vanish: 0. */
+static inline float heed_entropy_of(float sum, float moment, float scale)
+{
+    return sum == 0.0f || scale == 0.0f ? 0.0f : -scale * moment - scale * logf(scale) * sum;
+}
+
 /* Runs the read stage on finished rows (in place) and stores them in `out`. */
 void heed_write_output(const heed_run *run, const heed_pipeline *pipeline, int batch, int head,
                        int64_t query0, int rows, float *sum, int64_t stride);

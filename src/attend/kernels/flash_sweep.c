@@ -15,16 +15,6 @@ bool heed_flash_keeps(const heed_run *run, const heed_pipeline *pipeline)
            wants_entropy_sweep(run, pipeline);
 }
 
-/* Entropy from the sums kept online: log(sum) - moment / sum is that of the softmax part, whose weights the
- * form scales. */
-static float entropy_of(float sum, float moment, float scale)
-{
-    if (sum == 0.0f)
-        return 0.0f;
-    /* w = scale e, e = exp(logit - max): -sum w log w = -scale (sum e log e) - scale log(scale) sum e */
-    return -scale * moment - scale * logf(scale) * sum;
-}
-
 void heed_flash_finish(const heed_run *run, const heed_pipeline *pipeline, heed_flash_work *work,
                        const heed_query_block *query, int64_t row0)
 {
@@ -49,7 +39,7 @@ void heed_flash_finish(const heed_run *run, const heed_pipeline *pipeline, heed_
         float *entropy = run->extra->capture.entropy;
         if (entropy)
             entropy[at] = normalise->form->flags & HEED_KEEPS_MOMENT
-                              ? entropy_of(total, work->moment[row0 + i], end[i].scale)
+                              ? heed_entropy_of(total, work->moment[row0 + i], end[i].scale)
                               : 0.0f;
     }
     heed_write_output(run, pipeline, query->batch, query->head, query->query0, query->rows, sum, stride);

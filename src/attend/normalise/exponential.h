@@ -147,9 +147,8 @@ HEED_INLINE void heed_exponential_finish(float extra, int rows, const heed_row_s
     for (int i = 0; i < rows; i++) {
         const float max = sums->max[i], sum = sums->sum[i];
         const float top = extra > max ? extra : max;
-        const float open =
-            max == top ? 1.0f : heed_exp_down(max - top); /* exp(max) and exp(extra) over exp(top) */
-        const float more = extra == top ? 1.0f : heed_exp_down(extra - top);
+        const float open = max == top ? 1.0f : expf(max - top); /* exp(max) and exp(extra) over exp(top) */
+        const float more = extra == top ? 1.0f : expf(extra - top);
         const float total = open * sum + more;
         end[i].scale = sum == 0.0f ? 0.0f : open / total;
         const float rest = heed_log(total);
