@@ -15,38 +15,32 @@ double bench_now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* x = x a + b on CHAINS vectors; a is below 1, so that they stay finite. The sum makes the result needed. */
+/* x = x a + b on CHAINS vectors, each in a register of its own; a is below 1, so that they stay finite. The
+ * sum makes the result needed. */
+#define EACH_CHAIN(each)                                                                                     \
+    each(0) each(1) each(2) each(3) each(4) each(5) each(6) each(7) each(8) each(9) each(10) each(11)
+#define CHAIN_BEGIN(c) vector x##c = zero + (float)c;
+#define CHAIN_STEP(c) x##c = x##c * a + b;
+#define CHAIN_SUM(c) sum += x##c;
 #define FMA_CHAINS(name, target, bytes)                                                                      \
-    typedef float name##_vector __attribute__((vector_size(bytes)));                                         \
     target static float name(int64_t turns)                                                                  \
     {                                                                                                        \
-        name##_vector x[CHAINS], sum = {0};                                                                  \
-        const name##_vector a = (name##_vector){0} + 0.999f, b = (name##_vector){0} + 0.001f;                \
-        for (int c = 0; c < CHAINS; c++)                                                                     \
-            x[c] = sum + (float)c;                                                                           \
+        typedef float vector __attribute__((vector_size(bytes)));                                            \
+        const vector zero = {0}, a = zero + 0.999f, b = zero + 0.001f;                                       \
+        vector sum = zero;                                                                                   \
+        EACH_CHAIN(CHAIN_BEGIN)                                                                              \
         for (int64_t t = 0; t < turns; t++) {                                                                \
-            _Pragma("GCC unroll 16") for (int c = 0; c < CHAINS; c++)                                        \
-            {                                                                                                \
-                x[c] = x[c] * a + b;                                                                         \
-                __asm__("" : "+" FMA_REGISTER(x[c]));                                                        \
-            }                                                                                                \
+            EACH_CHAIN(CHAIN_STEP)                                                                           \
         }                                                                                                    \
-        for (int c = 0; c < CHAINS; c++)                                                                     \
-            sum += x[c];                                                                                     \
+        EACH_CHAIN(CHAIN_SUM)                                                                                \
         return sum[0];                                                                                       \
     }
 
 #if defined(__x86_64__)
-#define FMA_REGISTER(x) "v"(x)
 FMA_CHAINS(chains_512, __attribute__((target("avx512f"))), 64)
-#undef FMA_REGISTER
-#define FMA_REGISTER(x) "x"(x)
 FMA_CHAINS(chains_256, __attribute__((target("avx2,fma"))), 32)
-FMA_CHAINS(chains_128, , 16)
-#else
-#define FMA_REGISTER(x) "w"(x)
-FMA_CHAINS(chains_128, , 16)
 #endif
+FMA_CHAINS(chains_128, , 16)
 
 double bench_measure_flops(int threads)
 {

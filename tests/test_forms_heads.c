@@ -1,6 +1,8 @@
 /* heads and read against the oracle, and specs that differ from head to head. */
 #include "support/attend.h"
 
+#include <string.h>
+
 #define COUNT(list) (sizeof(list) / sizeof *(list))
 
 static void talking_heads_equal_the_oracle(void **state)
@@ -57,6 +59,22 @@ static void gates_of_every_shape_equal_the_oracle(void **state)
                                     .gate_ones = ones,
                                     .seed = ones});
     attend_sweep(&(attend_case){.spec = "read=gate; normalise=sparsemax; heads=talking", .seed = 2}, 300000);
+}
+
+static void a_gate_must_be_given(void **state)
+{
+    (void)state;
+    const heed_problem problem = {.batch = 1, .heads = 1, .queries = 2, .keys = 2, .dim = 2, .threads = 1};
+    heed_plan *plan;
+    assert_int_equal(heed_plan_create(&plan, "read=gate", &problem), HEED_OK);
+    float x[4] = {1, 2, 3, 4}, initial[4], out[4];
+    const heed_tensor t = heed_tensor_dense(x, HEED_F32, 4, (int64_t[]){1, 1, 2, 2});
+    const heed_tensor o = heed_tensor_dense(out, HEED_F32, 4, (int64_t[]){1, 1, 2, 2});
+    const heed_extra extra = {.params = NULL};
+    assert_int_equal(heed_plan_param_initial(plan, 0, initial), HEED_INVALID);
+    assert_int_equal(heed_attend(plan, &t, &t, &t, &o, &extra), HEED_INVALID);
+    assert_non_null(strstr(heed_message(), "gate"));
+    heed_plan_free(plan);
 }
 
 static void every_query_head_reads_its_own_key_head(void **state)
@@ -131,6 +149,7 @@ int main(void)
         cmocka_unit_test(talking_heads_equal_the_oracle),
         cmocka_unit_test(untouched_talking_heads_are_ordinary_heads),
         cmocka_unit_test(gates_of_every_shape_equal_the_oracle),
+        cmocka_unit_test(a_gate_must_be_given),
         cmocka_unit_test(every_query_head_reads_its_own_key_head),
         cmocka_unit_test(a_spec_for_some_heads_leaves_the_others_alone),
         cmocka_unit_test(a_spec_for_some_layers_leaves_the_others_alone),

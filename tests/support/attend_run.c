@@ -168,6 +168,19 @@ static unsigned flags(const attend_data *d, const attend_way *way)
            (way->weights ? HEED_WITH_WEIGHTS : 0);
 }
 
+/* The plan knows the initial values itself, so that the parameter may be absent. */
+static void leave_initial(const heed_plan *plan, int i, const oracle_param *p, heed_tensor *param)
+{
+    float *known = param->data, *own = malloc((size_t)(p->count + 1) * sizeof *own);
+    assert_int_equal(heed_plan_param_initial(plan, i, own), HEED_OK);
+    for (int64_t e = 0; e < p->count; e++)
+        if (own[e] != known[e])
+            fail_msg("%s[%lld] begins as %.9g, not %.9g", p->name, (long long)e, own[e], known[e]);
+    free(own);
+    free(known);
+    *param = (heed_tensor){0};
+}
+
 /* The plan's parameters, filled from the oracle's by name; `which` says which of them each is. */
 static int bind_params(const attend_data *d, const heed_plan *plan, heed_tensor *params, int *which)
 {
@@ -189,6 +202,9 @@ static int bind_params(const attend_data *d, const heed_plan *plan, heed_tensor 
         for (int64_t e = 0; e < p->count; e++)
             x[e] = (float)p->value[e];
         params[i] = heed_tensor_dense(x, HEED_F32, p->rank, p->shape);
+        assert_int_equal(info.required, p->required);
+        if (d->c.initial && !p->required)
+            leave_initial(plan, i, p, &params[i]);
     }
     return n;
 }

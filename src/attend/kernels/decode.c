@@ -1,15 +1,18 @@
-/* Decoding: few queries against a long cache, which is read once, where it lies.
+/* Decoding: few queries against a long cache, which is read once, where it
+ * lies.
  *
- * All query heads that share a kv head go through its keys together, a tile of HEED_KEYS keys at a time; keys
- * and values may be quantised, paged or both, each in its own way, and are turned into floats in registers.
+ * All query heads that share a kv head go through its keys together, a tile of
+ * HEED_KEYS keys at a time; keys and values may be quantised, paged or both,
+ * each in its own way, and are turned into floats in registers.
  *
- *   1. groups: for each kv head of each batch entry the queries are prepared, and which key blocks they see
- * is settled
- *   2. pieces: runs of HEED_PIECE keys of a group, each with sums of its own (decode_piece.c)
+ *   1. groups: for each kv head of each batch entry the queries are prepared,
+ * and which key blocks they see is settled
+ *   2. pieces: runs of HEED_PIECE keys of a group, each with sums of its own
+ * (decode_piece.c)
  *   3. groups again: pieces are put together in their order (decode_finish.c)
  *
- * Pieces are cut at the same keys always, so neither threads nor neighbours in the batch nor room behind the
- * last key change a bit of the result.
+ * Pieces are cut at the same keys always, so neither threads nor neighbours in
+ * the batch nor room behind the last key change a bit of the result.
  */
 #include "attend/kernels/decode.h"
 #include "attend/kernels/capture.h"
@@ -34,12 +37,14 @@ const char *heed_decode_refuses(const heed_plan *plan, const heed_pipeline *pipe
     if (pipeline->pair >= 0)
         return "the score is no product of query and key";
     if (!pipeline->plain_key || pipeline->row_dim != plan->problem.dim)
-        return "keys are prepared before they are compared (turned or normalised), so they cannot be read "
+        return "keys are prepared before they are compared (turned or normalised), "
+               "so they cannot be read "
                "where they lie";
     for (int f = 0; f < pipeline->forms; f++) {
         const heed_form *form = pipeline->form[f].form;
         if ((form->adjust || form->online) && !built_in(form))
-            return "a form from outside works on tiles and may ask for their keys, which are not laid out "
+            return "a form from outside works on tiles and may ask for their keys, "
+                   "which are not laid out "
                    "for it";
     }
     return NULL;
@@ -78,7 +83,8 @@ static size_t product(int64_t a, int64_t b, int64_t c)
     return (size_t)a * (size_t)b * (size_t)c;
 }
 
-/* What all threads share: one group after the other, with its parts laid out. */
+/* What all threads share: one group after the other, with its parts laid out.
+ */
 static heed_decode_group *take_groups(heed_arena *arena, const heed_pipeline *pipeline,
                                       const heed_decode_sizes *s)
 {
@@ -125,7 +131,8 @@ static heed_decode_work take_work(heed_arena *arena, const heed_plan *plan, cons
     const size_t rows = (size_t)s->rows, strip = (size_t)heed_round_up(s->queries, HEED_STRIP);
     heed_decode_work work = {0};
     work.score = heed_arena_take(arena, rows * HEED_KEYS, sizeof(float));
-    work.weight = heed_arena_take(arena, rows * HEED_KEYS, sizeof(float));
+    work.scaled = heed_arena_take(arena, product(s->value_blocks, s->rows, HEED_SUB), sizeof(float));
+    work.half = heed_arena_take(arena, product(s->value_blocks, HEED_SUB, 1), sizeof *work.half);
     work.was_open = heed_arena_take(arena, rows * HEED_KEYS, 1);
     work.rescale = heed_arena_take(arena, rows, sizeof(float));
     work.before = heed_arena_take(arena, rows * (size_t)s->value_stride, sizeof(float));
@@ -134,9 +141,6 @@ static heed_decode_work take_work(heed_arena *arena, const heed_plan *plan, cons
     work.end = heed_arena_take(arena, rows, sizeof *work.end);
     work.key = heed_arena_take(arena, HEED_KEYS * (size_t)s->stride, sizeof(float));
     work.value = heed_arena_take(arena, HEED_KEYS * (size_t)s->value_stride, sizeof(float));
-    const int64_t blocks = s->key_blocks > s->value_blocks ? s->key_blocks : s->value_blocks;
-    work.half = heed_arena_take(arena, HEED_SUB * (size_t)blocks, sizeof *work.half);
-    work.scale = heed_arena_take(arena, HEED_SUB * (size_t)blocks, sizeof(float));
     work.row = heed_arena_take(arena, 2 * HEED_KEYS + HEED_AHEAD, sizeof *work.row);
     work.pos = heed_arena_take(arena, HEED_KEYS, sizeof *work.pos);
     for (int i = 0; i < 2; i++)
@@ -184,7 +188,7 @@ static void settle_blocks(const heed_run *run, const heed_pipeline *pipeline, co
 {
     const int64_t blocks = (group->keys + HEED_KEYS - 1) / HEED_KEYS;
     for (int h = 0; blocks > 0 && h < (group->alike ? 1 : group->heads); h++) {
-        const heed_query_range range = heed_decode_range(run, &group->query[h]);
+        const heed_query_range range = heed_range_of(run, &group->query[h], 0, group->queries);
         memcpy(group->state + h * sizes->blocks, heed_block_states(run, pipeline, &range, &work->sight),
                (size_t)blocks);
     }

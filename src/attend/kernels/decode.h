@@ -1,39 +1,46 @@
-/* What the parts of the decode kernel share; decode.c tells how they go together. */
+/* What the parts of the decode kernel share; decode.c tells how they go
+ * together. */
 #ifndef HEED_KERNELS_DECODE_H
 #define HEED_KERNELS_DECODE_H
 
 #include "attend/kernels/flash.h"
 
-#define HEED_PIECE 1024 /* keys of a piece of work: the same cuts whatever the batch, the threads and M */
-#define HEED_AHEAD 64   /* most rows that are fetched before they are needed */
-#define HEED_PLANES 3   /* bytes of a whole-number query */
+#define HEED_PIECE                                                                                           \
+    1024              /* keys of a piece of work: the same cuts whatever the batch, the                      \
+                         threads and M */
+#define HEED_AHEAD 64 /* most rows that are fetched before they are needed */
+#define HEED_PLANES 3 /* bytes of a whole-number query */
 
-/* A query's 32 entries that meet one block of quantised keys, as whole numbers of three signed bytes:
- * q = step sum_p 256^p plane[p], four entries to a word. */
+/* A query's 32 entries that meet one block of quantised keys, as whole numbers
+ * of three signed bytes: q = step sum_p 256^p plane[p], four entries to a word.
+ */
 typedef struct heed_whole_query {
     int32_t plane[HEED_PLANES][HEED_BLOCK / 4];
-    int32_t offset; /* what comes out too much because the keys' bytes are taken as unsigned; modulo 2^32 */
+    int32_t offset; /* what comes out too much because the keys' bytes are taken
+                       as unsigned; modulo 2^32 */
     float step;
 } heed_whole_query;
 
 /* Rows of keys or values of one tile, where they lie. */
 typedef struct heed_decode_rows {
     heed_type type;         /* of what the pointers point at */
-    int count;              /* rows, a multiple of HEED_SUB; the last may stand several times */
+    int count;              /* rows, a multiple of HEED_SUB; the last may stand several times
+                             */
     int dim;                /* entries of a row */
     const char *const *row; /* [count], and behind them `ahead` rows that will be read next */
     int ahead, lines;       /* cache lines of such a row */
-    uint16_t *half;         /* [blocks][HEED_SUB] room for scales of quantised rows; see decode_scales.h */
-    float *scale;           /* [blocks][HEED_SUB] */
+    uint16_t *half;         /* [blocks][HEED_SUB] room for scales of quantised values */
 } heed_decode_rows;
 
-/* The queries that meet one kv head of one batch entry; rows of one query head lie together. */
+/* The queries that meet one kv head of one batch entry; rows of one query head
+ * lie together. */
 typedef struct heed_decode_group {
     int batch, group;         /* kv head */
     int heads, queries, rows; /* rows = heads * queries */
     int64_t query0, keys;     /* keys that exist */
     heed_query_block *query;  /* [heads] */
-    float *prepared;          /* [rows][stride of heed_decode_stride] times the scale, 0 beyond dim */
+    float *prepared;          /* [rows][stride of heed_decode_stride] times the scale, 0
+                                 beyond dim */
     heed_whole_query *whole;  /* [rows][blocks of dim]; used if is_whole */
     bool is_whole;
     bool alike;     /* `where` does not look at the head */
@@ -41,9 +48,10 @@ typedef struct heed_decode_group {
     bool *begun;    /* [pieces] whether a piece has seen anything */
     float *sums;    /* [pieces][HEED_SUMS][most rows] */
     float *out;     /* [pieces][most rows][value stride] not normalised */
-    float
-        *kept; /* [most rows][key blocks][HEED_KEYS] weights as `online` left them, with capture; else NULL */
-    float *later; /* [most rows][key blocks] the product of the rescalings after that block in its piece */
+    float *kept;    /* [most rows][key blocks][HEED_KEYS] weights as `online` left
+                       them, with capture; else NULL */
+    float *later;   /* [most rows][key blocks] the product of the rescalings after
+                       that block in its piece */
 } heed_decode_group;
 
 /* The lists of heed_row_sums that a piece leaves. */
@@ -54,28 +62,29 @@ typedef struct heed_decode_sizes {
     int heads;                        /* most query heads of a kv head */
     int queries;                      /* most queries of one head at a time */
     int rows;                         /* heads * queries */
-    int64_t groups, pieces, blocks;   /* kv heads of all batch entries; pieces and key blocks of a group */
+    int64_t groups, pieces, blocks;   /* kv heads of all batch entries; pieces and
+                                         key blocks of a group */
     int64_t stride, value_stride;     /* of prepared rows and of sums: whole blocks */
-    int64_t key_blocks, value_blocks; /* blocks a row; 0 where it is not quantised */
+    int64_t key_blocks, value_blocks; /* of a quantised row; else 0 */
     bool keeps;                       /* weights are kept for statistics */
 } heed_decode_sizes;
 
 /* One thread's buffers. */
 typedef struct heed_decode_work {
-    float *score, *weight; /* [rows][HEED_KEYS] */
+    float *score;          /* [rows][HEED_KEYS] */
+    float *scaled;         /* [value blocks][rows][HEED_SUB] weights times scales */
+    uint16_t *half;        /* [value blocks][HEED_SUB] scales */
     uint8_t *was_open;     /* [rows][HEED_KEYS] */
     float *rescale;        /* [rows] */
     float *before;         /* [rows][value_stride] sums before a tile, and the merged sums */
     float *all[HEED_SUMS]; /* [rows] sums of whole rows */
     heed_row_end *end;     /* [rows] */
-    float *key,
-        *value;       /* [HEED_KEYS][stride], [HEED_KEYS][value_stride] where rows cannot be read in place */
-    uint16_t *half;   /* [blocks][HEED_SUB] of k or of v */
-    float *scale;     /* [blocks][HEED_SUB] */
-    const char **row; /* [2 HEED_KEYS + HEED_AHEAD] keys, values, keys of the next tile */
-    int32_t *pos;     /* [HEED_KEYS] */
-    uint8_t *partly[2]; /* [heads] of this tile and of the next */
-    float *prepared;    /* [queries rounded up to strips][heed_row_stride] */
+    float *key, *value;    /* [HEED_KEYS][stride], [HEED_KEYS][value_stride] where
+                              rows cannot be read in place */
+    const char **row;      /* [2 HEED_KEYS + HEED_AHEAD] keys, values, keys of the next tile */
+    int32_t *pos;          /* [HEED_KEYS] */
+    uint8_t *partly[2];    /* [heads] of this tile and of the next */
+    float *prepared;       /* [queries rounded up to strips][heed_row_stride] */
     heed_row_work rows;
     heed_sight sight;
 } heed_decode_work;
@@ -89,20 +98,23 @@ typedef struct heed_decode_work {
 #define heed_decode_piece HEED_LOCAL(heed_decode_piece)
 #define heed_decode_finish HEED_LOCAL(heed_decode_finish)
 
-/* score [rows][HEED_KEYS] = query [rows][stride] times keys; query is 0 from dim up to a multiple of
- * HEED_BLOCK. False, with the scores left undone, where a scale of quantised keys is not finite. */
+/* score [rows][HEED_KEYS] = query [rows][stride] times keys; query is 0 from
+ * dim up to a multiple of HEED_BLOCK. False, with the scores left undone, where
+ * a scale of quantised keys is not finite. */
 bool heed_decode_scores(const heed_decode_rows *keys, int rows, const float *query, int64_t stride,
                         float *score);
 
-/* sum [rows][stride] += weight [rows][HEED_KEYS] times values; work: [rows][HEED_KEYS]. */
+/* sum [rows][stride] += weight [rows][HEED_KEYS] times values; work: [blocks of
+ * a quantised row][rows][HEED_SUB]. */
 void heed_decode_values(const heed_decode_rows *values, int rows, const float *weight, float *work,
                         float *sum, int64_t stride);
 
 #if HEED_WIDTH == 16
-/* Whether products of whole numbers serve keys of this type on this processor. */
+/* Whether products of whole numbers serve keys of this type on this processor.
+ */
 bool heed_whole_products(heed_type type);
-/* One query as whole numbers, a heed_whole_query a block; false where they would not be exact to 2^-20 of the
- * block's largest entry. */
+/* One query as whole numbers, a heed_whole_query a block; false where they
+ * would not be exact to 2^-20 of the block's largest entry. */
 bool heed_whole_queries(heed_type type, const float *query, int64_t blocks, heed_whole_query *to);
 /* As heed_decode_scores, query [rows][blocks]. */
 bool heed_whole_scores(const heed_decode_rows *keys, int rows, const heed_whole_query *query, float *score);
@@ -130,23 +142,6 @@ static inline float *heed_decode_out(const heed_decode_sizes *sizes, const heed_
     return group->out + piece * sizes->rows * sizes->value_stride;
 }
 
-/* Where the queries of a block lie. */
-static inline heed_query_range heed_decode_range(const heed_run *run, const heed_query_block *query)
-{
-    heed_query_range range = {.batch = query->batch,
-                              .head = query->head,
-                              .first = query->query0,
-                              .last = query->query0 + query->rows - 1,
-                              .pos_min = query->pos[0],
-                              .pos_max = query->pos[0],
-                              .inputs = &run->inputs};
-    for (int i = 1; i < query->rows; i++) {
-        range.pos_min = query->pos[i] < range.pos_min ? query->pos[i] : range.pos_min;
-        range.pos_max = query->pos[i] > range.pos_max ? query->pos[i] : range.pos_max;
-    }
-    return range;
-}
-
 /* Whether any query of the group sees anything of key block b. */
 static inline bool heed_decode_seen(const heed_decode_sizes *sizes, const heed_decode_group *group, int64_t b)
 {
@@ -156,9 +151,16 @@ static inline bool heed_decode_seen(const heed_decode_sizes *sizes, const heed_d
     return seen != HEED_CLOSED;
 }
 
+/* Blocks in a quantised row. */
+static inline int heed_row_blocks(const heed_decode_rows *rows)
+{
+    return (rows->dim + HEED_BLOCK - 1) / HEED_BLOCK;
+}
+
 static inline void heed_fetch_row(const char *row, int lines)
 {
-    for (int l = 0; l < lines; l++)
+    __builtin_prefetch(row);
+    for (int l = 1; l < lines; l++)
         __builtin_prefetch(row + l * 64);
 }
 

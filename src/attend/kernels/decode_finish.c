@@ -1,8 +1,10 @@
-/* The end of decoding: pieces are put together in their order, and rows get their last factor.
+/* The end of decoding: pieces are put together in their order, and rows get
+ * their last factor.
  *
- * A piece left sums under its own maximum m_p. Under the largest, m, they are worth f_p = exp(m_p - m):
- *     sum = sum_p f_p sum_p,     out = sum_p f_p out_p
- * Weights that are no exponentials do not depend on a maximum, and their sums simply add up.
+ * A piece left sums under its own maximum m_p. Under the largest, m, they are
+ * worth f_p = exp(m_p - m): sum = sum_p f_p sum_p,     out = sum_p f_p out_p
+ * Weights that are no exponentials do not depend on a maximum, and their sums
+ * simply add up.
  */
 #include "attend/kernels/capture.h"
 #include "attend/kernels/decode.h"
@@ -56,7 +58,8 @@ static void merge_row(const ending *e, int r)
     }
 }
 
-/* The rows of head h: last factor, lse, what is left for backward, read stage. */
+/* The rows of head h: last factor, lse, what is left for backward, read stage.
+ */
 static void finish_head(const ending *e, int h)
 {
     const heed_run *run = e->run;
@@ -86,8 +89,8 @@ static void finish_head(const ending *e, int h)
     heed_write_output(run, e->pipeline, group->batch, head, group->query0, group->queries, out, stride);
 }
 
-/* Final weights of head h: what was kept, times all that came later. What weighs nothing stays so in a row of
- * NaN. */
+/* Final weights of head h: what was kept, times all that came later. What
+ * weighs nothing stays so in a row of NaN. */
 static void sweep_head(const ending *e, int h)
 {
     const heed_run *run = e->run;

@@ -1,5 +1,5 @@
-/* Stored numbers to vectors of floats, a vector at a time, without leaving the registers. The layouts are
- * those of heed/tensor.h. */
+/* Stored numbers to vectors of floats, a vector at a time, without leaving the
+ * registers. The layouts are those of heed/tensor.h. */
 #ifndef HEED_KERNELS_DECODE_LOAD_H
 #define HEED_KERNELS_DECODE_LOAD_H
 
@@ -76,7 +76,8 @@ HEED_INLINE heed_vec heed_load_vec(const heed_type type, const char *at)
     return *(const heed_vec_any *)at;
 }
 
-/* The first n < HEED_WIDTH of them, without touching what lies behind; the rest is 0. */
+/* The first n < HEED_WIDTH of them, without touching what lies behind; the rest
+ * is 0. */
 HEED_INLINE heed_vec heed_load_part(const heed_type type, const char *at, int n)
 {
 #if HEED_WIDTH == 16
@@ -93,7 +94,21 @@ HEED_INLINE heed_vec heed_load_part(const heed_type type, const char *at, int n)
 #endif
 }
 
-/* Vector i of a block: its whole numbers as floats, to be multiplied by the block's scale. */
+/* The scale of a block; `odd` becomes true where it is not finite. */
+HEED_INLINE float heed_load_scale(const char *block, bool *odd)
+{
+    uint16_t half;
+    memcpy(&half, block, sizeof half);
+    *odd |= (half & 0x7c00) == 0x7c00;
+#if defined(__F16C__)
+    return _cvtsh_ss(half);
+#else
+    return heed_f16(half);
+#endif
+}
+
+/* Vector i of a block: its whole numbers as floats, to be multiplied by the
+ * block's scale. */
 HEED_INLINE heed_vec heed_load_block_vec(const heed_type type, const char *block, int i)
 {
     const int first = i * HEED_WIDTH;

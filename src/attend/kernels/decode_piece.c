@@ -1,7 +1,9 @@
-/* One piece of a cache: tile by tile, scores, forms, online normaliser, weighted values.
+/* One piece of a cache: tile by tile, scores, forms, online normaliser,
+ * weighted values.
  *
- * A tile is one key block of HEED_KEYS keys or the part of it that somebody sees. Rows of all query heads of
- * the kv head go through it together; hooks that look at the head get the rows of one head at a time.
+ * A tile is one key block of HEED_KEYS keys or the part of it that somebody
+ * sees. Rows of all query heads of the kv head go through it together; hooks
+ * that look at the head get the rows of one head at a time.
  */
 #include "attend/kernels/convert.h"
 #include "attend/kernels/decode.h"
@@ -24,7 +26,8 @@ typedef struct passing {
 /* The part of a key block that is visited. */
 typedef struct part {
     int64_t key0;          /* of the block */
-    int first, count;      /* columns: whole runs of HEED_SUB; nothing is seen if there are none */
+    int first, count;      /* columns: whole runs of HEED_SUB; nothing is seen if there
+                              are none */
     int real;              /* keys of them that exist */
     const uint8_t *partly; /* [heads, or 1 if alike] 1 where not all pairs are open */
     bool contiguous;       /* their positions */
@@ -72,7 +75,8 @@ static void repeat_last(const char **row, int real, int count)
         row[j] = row[real - 1];
 }
 
-/* Addresses of a tile's keys, its values, and the first keys of the next tile. */
+/* Addresses of a tile's keys, its values, and the first keys of the next tile.
+ */
 static void list_rows(const passing *p, const part *at, const part *next, const char **row)
 {
     const heed_tensor *tensor[] = {&p->run->k, &p->run->v};
@@ -99,7 +103,8 @@ static bool readable(const heed_tensor *tensor)
 }
 
 /* The rows of k or v in a tile. */
-static heed_decode_rows rows_of(const passing *p, const part *at, const heed_tensor *tensor, const char **row)
+static heed_decode_rows rows_of(const heed_decode_work *work, const part *at, const heed_tensor *tensor,
+                                const char **row)
 {
     const int64_t bytes = heed_type_bytes(tensor->type, tensor->shape[3]);
     return (heed_decode_rows){.type = tensor->type,
@@ -107,12 +112,12 @@ static heed_decode_rows rows_of(const passing *p, const part *at, const heed_ten
                               .dim = (int)tensor->shape[3],
                               .row = row,
                               .ahead = smaller(FETCH_BYTES / bytes + HEED_SUB, HEED_AHEAD),
-                              .lines = (int)((bytes + 63) / 64),
-                              .half = p->work->half,
-                              .scale = p->work->scale};
+                              .lines = (int)((bytes + 32) / 64),
+                              .half = work->half};
 }
 
-/* Turns rows that cannot be read in place into floats, [HEED_KEYS][stride] in `to`. */
+/* Turns rows that cannot be read in place into floats, [HEED_KEYS][stride] in
+ * `to`. */
 static void unpack(const passing *p, const part *at, const heed_tensor *tensor, float *to, int64_t stride,
                    heed_decode_rows *rows, const char **row)
 {
@@ -142,7 +147,7 @@ static part look(const passing *p, int64_t b, uint8_t *partly)
         }
         if (state != HEED_PARTLY)
             continue;
-        const heed_query_range range = heed_decode_range(p->run, &group->query[h]);
+        const heed_query_range range = heed_range_of(p->run, &group->query[h], 0, group->queries);
         const uint8_t *sub = heed_sub_states(p->run, p->pipeline, &range, at.key0, cols, &p->work->sight);
         for (int s = 0; s < cols / HEED_SUB; s++)
             if (sub[s] != HEED_CLOSED) {
@@ -208,8 +213,8 @@ static void close_pairs(const passing *p, const part *at)
     }
 }
 
-/* Notes which pairs are open, if some are not: beyond a closed pair even a value that is no number must not
- * be seen. */
+/* Notes which pairs are open, if some are not: beyond a closed pair even a
+ * value that is no number must not be seen. */
 static bool note_closed(const passing *p, const part *at)
 {
     int closed = 0;
@@ -225,7 +230,8 @@ static bool note_closed(const passing *p, const part *at)
     return closed;
 }
 
-/* Logits to weights, which are no exponentials yet under the maximum of the whole row. */
+/* Logits to weights, which are no exponentials yet under the maximum of the
+ * whole row. */
 static void weigh(const passing *p, const part *at)
 {
     const heed_form_state *normalise = &p->pipeline->form[p->pipeline->normalise];
@@ -249,15 +255,6 @@ static void weigh(const passing *p, const part *at)
     }
 }
 
-static bool all_finite(const float *x, int64_t n)
-{
-    float odd = 0.0f;
-#pragma omp simd reduction(+ : odd)
-    for (int64_t i = 0; i < n; i++)
-        odd += x[i] * 0.0f;
-    return odd == 0.0f;
-}
-
 /* Value by value, only where the pair is open. */
 static void add_where_open(const passing *p, const part *at)
 {
@@ -275,17 +272,18 @@ static void add_where_open(const passing *p, const part *at)
         }
 }
 
-/* Closed pairs weigh 0, so values that are numbers need no care; the others show in what comes out. */
+/* Closed pairs weigh 0, so values that are numbers need no care; the others
+ * show in what comes out. */
 static void add_values(const passing *p, const part *at, bool closed, const char **row)
 {
     const int64_t stride = p->sizes->value_stride, floats = p->group->rows * stride;
-    heed_decode_rows values = rows_of(p, at, &p->run->v, row);
+    heed_decode_rows values = rows_of(p->work, at, &p->run->v, row);
     if (!readable(&p->run->v))
         unpack(p, at, &p->run->v, p->work->value, stride, &values, row);
     if (closed)
         memcpy(p->work->before, p->out, (size_t)floats * sizeof(float));
-    heed_decode_values(&values, p->group->rows, p->work->score, p->work->weight, p->out, stride);
-    if (!closed || all_finite(p->out, floats))
+    heed_decode_values(&values, p->group->rows, p->work->score, p->work->scaled, p->out, stride);
+    if (!closed || heed_rows_finite(p->out, stride, p->group->rows, stride))
         return;
     memcpy(p->out, p->work->before, (size_t)floats * sizeof(float));
     add_where_open(p, at);
@@ -303,11 +301,12 @@ static void keep_weights(const passing *p, const part *at)
     }
 }
 
-/* A scale that is not finite asks for the entries one by one, as does a query that is no whole number. */
+/* A scale that is not finite asks for the entries one by one, as does a query
+ * that is no whole number. */
 static void make_scores(const passing *p, const part *at, const char **row)
 {
     const heed_decode_group *group = p->group;
-    heed_decode_rows keys = rows_of(p, at, &p->run->k, row);
+    heed_decode_rows keys = rows_of(p->work, at, &p->run->k, row);
 #if HEED_WIDTH == 16
     if (group->is_whole && heed_whole_scores(&keys, group->rows, group->whole, p->work->score))
         return;
@@ -319,7 +318,8 @@ static void make_scores(const passing *p, const part *at, const char **row)
     heed_decode_scores(&keys, group->rows, group->prepared, p->sizes->stride, p->work->score);
 }
 
-/* row: addresses of this tile's keys and values, and of keys of the tile after it. */
+/* row: addresses of this tile's keys and values, and of keys of the tile after
+ * it. */
 static void meet(const passing *p, part *at, const char **row)
 {
     heed_decode_group *group = p->group;
@@ -339,7 +339,8 @@ static void meet(const passing *p, part *at, const char **row)
     add_values(p, at, closed, row + at->count);
 }
 
-/* The first block from b on of which something is seen. Blocks of which nothing is seen after all are closed.
+/* The first block from b on of which something is seen. Blocks of which nothing
+ * is seen after all are closed.
  */
 static part next_part(const passing *p, int64_t b, int64_t end, uint8_t *partly)
 {

@@ -2,17 +2,18 @@
  *
  *     score[r][j] = sum_d query[r][d] key[j][d]
  *
- * The entries of a row lie along a vector, so each pair keeps a vector of partial sums; as many pairs go
- * together as the registers hold, and HEED_WIDTH such vectors are added up crosswise into one vector of
- * scores.
+ * The entries of a row lie along a vector, so each pair keeps a vector of
+ * partial sums; as many pairs go together as the registers hold, and HEED_WIDTH
+ * such vectors are added up crosswise into one vector of scores.
  */
 #include "attend/kernels/decode.h"
-#include "attend/kernels/decode_scales.h"
+#include "attend/kernels/decode_load.h"
 
 #define SUMS (HEED_WIDTH > 8 ? HEED_WIDTH : 8) /* pairs that go together */
 #define RUN 16                                 /* keys for which the queries are gone through */
 
-/* Sums of two vectors by pairs of lanes: `low` and `high` name lanes of a (0..) and b (HEED_WIDTH..). */
+/* Sums of two vectors by pairs of lanes: `low` and `high` name lanes of a (0..)
+ * and b (HEED_WIDTH..). */
 HEED_INLINE heed_vec fold(heed_vec a, heed_vec b, heed_ivec low, heed_ivec high)
 {
     return heed_vec_shuffle(a, b, low) + heed_vec_shuffle(a, b, high);
@@ -21,7 +22,8 @@ HEED_INLINE heed_vec fold(heed_vec a, heed_vec b, heed_ivec low, heed_ivec high)
 /* In every run of four lanes: a, b, c, d summed over that run. */
 HEED_INLINE heed_vec add_four(heed_vec a, heed_vec b, heed_vec c, heed_vec d)
 {
-    heed_ivec low, high, first, last; /* a0 b0 a1 b1 + a2 b2 a3 b3, then the first halves + the last halves */
+    heed_ivec low, high, first, last; /* a0 b0 a1 b1 + a2 b2 a3 b3, then the first
+                                         halves + the last halves */
     for (int i = 0; i < HEED_WIDTH; i++) {
         const int run = i & ~3;
         low[i] = run + (i & 3) / 2 + (i & 1 ? HEED_WIDTH : 0);
@@ -51,69 +53,87 @@ HEED_INLINE heed_vec add_across(const heed_vec *x)
 #endif
 }
 
-/* sum[r pairs + j] += the products of one vector of each of `rows` queries and `pairs` keys. */
-HEED_INLINE void multiply(const heed_type type, const int rows, const int pairs, const heed_decode_rows *keys,
-                          int first, int64_t at, int i, int part, const float *query, int64_t stride,
-                          heed_vec *sum)
+/* sum[r pairs + j] += the products of one vector of each of `rows` queries and
+ * `pairs` keys: vector i of blocks that begin at `at`, or the one at `at`, or
+ * its first `part` entries. */
+HEED_INLINE void multiply(const heed_type type, const int rows, const int pairs, const char *const *row,
+                          const char *const *next, int64_t at, int i, int part, const float *scale,
+                          const float *query, int64_t stride, heed_vec *sum)
 {
+    if (next && !heed_is_blocks(type) && at % 64 == 0)
+#pragma GCC unroll 16
+        for (int j = 0; j < pairs; j++)
+            __builtin_prefetch(next[j] + at);
     heed_vec left[4];
+#pragma GCC unroll 4
     for (int r = 0; r < rows; r++)
         left[r] = heed_vec_load(query + r * stride);
 #pragma GCC unroll 16
     for (int j = 0; j < pairs; j++) {
-        const char *row = keys->row[first + j] + at;
         heed_vec right;
         if (heed_is_blocks(type))
-            right = heed_load_block_vec(type, row, i) *
-                    keys->scale[at / heed_step_bytes(type) * HEED_SUB + first % HEED_SUB + j];
+            right = heed_load_block_vec(type, row[j] + at, i) * scale[j];
         else
-            right = part ? heed_load_part(type, row, part) : heed_load_vec(type, row);
+            right = part ? heed_load_part(type, row[j] + at, part) : heed_load_vec(type, row[j] + at);
 #pragma GCC unroll 4
         for (int r = 0; r < rows; r++)
             sum[r * pairs + j] += left[r] * right;
     }
 }
 
-HEED_INLINE void score_pairs(const heed_type type, const int rows, const int pairs,
-                             const heed_decode_rows *keys, int first, const float *query, int64_t stride,
+/* False where a scale is not finite. */
+HEED_INLINE bool score_pairs(const heed_type type, const int rows, const int pairs, const char *const *row,
+                             const char *const *next, int dim, const float *query, int64_t stride,
                              float *score)
 {
     heed_vec sum[SUMS];
+    bool odd = false;
 #pragma GCC unroll 16
     for (int i = 0; i < SUMS; i++)
         sum[i] = (heed_vec){0};
+    int64_t at = 0; /* bytes */
+    int d = 0;
     if (heed_is_blocks(type)) {
-        for (int d = 0; d < keys->dim; d += HEED_BLOCK)
+        for (; d < dim; d += HEED_BLOCK, at += heed_step_bytes(type)) {
+            float scale[SUMS];
+#pragma GCC unroll 16
+            for (int j = 0; j < pairs; j++)
+                scale[j] = heed_load_scale(row[j] + at, &odd);
             for (int i = 0; i < HEED_BLOCK_VECTORS; i++)
-                multiply(type, rows, pairs, keys, first, d / HEED_BLOCK * heed_step_bytes(type), i, 0,
-                         query + d + i * HEED_WIDTH, stride, sum);
+                multiply(type, rows, pairs, row, next, at, i, 0, scale, query + d + i * HEED_WIDTH, stride,
+                         sum);
+        }
     } else {
-        int d = 0;
-        for (; d + HEED_WIDTH <= keys->dim; d += HEED_WIDTH)
-            multiply(type, rows, pairs, keys, first, d * heed_step_bytes(type), 0, 0, query + d, stride, sum);
-        if (d < keys->dim)
-            multiply(type, rows, pairs, keys, first, d * heed_step_bytes(type), 0, keys->dim - d, query + d,
-                     stride, sum);
+        for (; d + HEED_WIDTH <= dim; d += HEED_WIDTH, at += HEED_WIDTH * heed_step_bytes(type))
+            multiply(type, rows, pairs, row, next, at, 0, 0, NULL, query + d, stride, sum);
+        if (d < dim)
+            multiply(type, rows, pairs, row, next, at, 0, dim - d, NULL, query + d, stride, sum);
     }
     float out[SUMS];
 #pragma GCC unroll 2
     for (int i = 0; i < SUMS; i += HEED_WIDTH)
         heed_vec_store(out + i, add_across(sum + i));
     for (int r = 0; r < rows; r++)
-        memcpy(score + r * HEED_KEYS + first, out + r * pairs, pairs * sizeof(float));
+        memcpy(score + r * HEED_KEYS, out + r * pairs, pairs * sizeof(float));
+    return !odd;
 }
 
-/* RUN keys; `fetch`: the rows that are `ahead` of them are asked for on the way. */
+/* RUN keys; `fetch`: the rows that are `ahead` of them are asked for on the
+ * way. */
 #define SCORE_RUN(type, rows, pairs)                                                                         \
-    static __attribute__((noinline)) void score_##type##_##rows(const heed_decode_rows *keys, int first,     \
+    static __attribute__((noinline)) bool score_##type##_##rows(const heed_decode_rows *keys, int first,     \
                                                                 bool fetch, const float *query,              \
                                                                 int64_t stride, float *score)                \
     {                                                                                                        \
+        bool fine = true;                                                                                    \
         for (int j = first; j < first + RUN; j += pairs) {                                                   \
-            for (int i = 0; fetch && i < pairs; i++)                                                         \
-                heed_fetch_row(keys->row[j + keys->ahead + i], keys->lines);                                 \
-            score_pairs(HEED_##type, rows, pairs, keys, j, query, stride, score);                            \
+            const char *const *next = fetch ? keys->row + j + keys->ahead : NULL;                            \
+            for (int i = 0; heed_is_blocks(HEED_##type) && fetch && i < pairs; i++)                          \
+                heed_fetch_row(next[i], keys->lines);                                                        \
+            fine &= score_pairs(HEED_##type, rows, pairs, keys->row + j, next, keys->dim, query, stride,     \
+                                score + j);                                                                  \
         }                                                                                                    \
+        return fine;                                                                                         \
     }
 
 #define SCORE_RUNS(type)                                                                                     \
@@ -128,7 +148,7 @@ SCORE_RUNS(BF16)
 SCORE_RUNS(Q8)
 SCORE_RUNS(Q4)
 
-typedef void score_run(const heed_decode_rows *keys, int first, bool fetch, const float *query,
+typedef bool score_run(const heed_decode_rows *keys, int first, bool fetch, const float *query,
                        int64_t stride, float *score);
 
 static score_run *const score_runs[HEED_TYPES][4] = {
@@ -143,17 +163,11 @@ bool heed_decode_scores(const heed_decode_rows *keys, int rows, const float *que
                         float *score)
 {
     score_run *const *run = score_runs[keys->type];
-    heed_gather_scales(keys, 0);
-    for (int j = 0; j < keys->count; j += RUN) {
-        if (heed_is_blocks(keys->type) && j % HEED_SUB == 0) {
-            if (!heed_turn_scales(keys))
-                return false;
-            heed_gather_scales(keys, j + HEED_SUB);
-        }
+    bool fine = true;
+    for (int j = 0; j < keys->count; j += RUN)
         for (int r = 0; r < rows; r += 4) {
             const int here = rows - r < 4 ? rows - r : 4;
-            run[here - 1](keys, j, r == 0, query + r * stride, stride, score + r * HEED_KEYS);
+            fine &= run[here - 1](keys, j, r == 0, query + r * stride, stride, score + r * HEED_KEYS);
         }
-    }
-    return true;
+    return fine;
 }

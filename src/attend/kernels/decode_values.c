@@ -2,28 +2,28 @@
  *
  *     sum[r][e] += sum_j weight[r][j] value[j][e]
  *
- * A vector of a row is converted once for up to four queries, whose sums stay in registers over a run of
- * rows. Scales of quantised rows are multiplied into the weights, so that values enter as whole numbers.
+ * A vector of a row is converted once for up to four queries, whose sums stay
+ * in registers over a run of rows. Scales of quantised rows are multiplied into
+ * the weights, so that values enter as whole numbers.
  */
 #include "attend/kernels/decode.h"
-#include "attend/kernels/decode_scales.h"
+#include "attend/kernels/decode_load.h"
 
 #define RUN HEED_SUB /* rows over which sums stay in registers */
 
-/* A pointer of its own for each vector makes the weights operands of the multiplications, where the
- * instruction set has such: values that are whole numbers leave no room for more instructions that write
- * registers. */
-#if HEED_WIDTH == 16
-#define OWN_POINTER(x) __asm__ volatile("" : "+r"(x))
-#else
-#define OWN_POINTER(x) (void)(x)
-#endif
+/* The compiler takes a pointer for a new one. It then forms addresses where
+ * they are needed instead of keeping them in registers, of which there are too
+ * few. */
+#define FORGET(pointer) __asm__ volatile("" : "+r"(pointer))
 
 /* Columns of RUN rows. */
 typedef struct columns {
     const char *const *row, *const *next; /* [RUN] rows, and those to ask for on the way */
     int64_t at;                           /* bytes into each */
-    int vector, part; /* in blocks, the first vector; entries of a vector that is not whole, else 0 */
+    uint16_t *half;                       /* [RUN] where the scales of the RUN rows after these go; NULL
+                                             at the end */
+    int vector, part;                     /* in blocks, the first vector; entries of a vector that is
+                                             not whole, else 0 */
 } columns;
 
 HEED_INLINE void add_columns(const heed_type type, const int rows, const int vectors, const columns from,
@@ -35,16 +35,22 @@ HEED_INLINE void add_columns(const heed_type type, const int rows, const int vec
 #pragma GCC unroll 8
         for (int c = 0; c < vectors; c++)
             total[r][c] = heed_vec_load(sum + r * stride + c * HEED_WIDTH);
+    /* With a pointer for each vector, weights become operands of the
+     * multiplications where the instruction set has such: values that are whole
+     * numbers leave no room for more instructions that write to registers. */
     const float *own[8];
 #pragma GCC unroll 8
     for (int c = 0; c < vectors; c++) {
         own[c] = weight;
-        if (heed_is_blocks(type))
-            OWN_POINTER(own[c]);
+        if (HEED_WIDTH == 16 && heed_is_blocks(type))
+            FORGET(own[c]);
     }
     const int64_t bytes = heed_is_blocks(type) ? 0 : vectors * HEED_WIDTH * heed_step_bytes(type);
     for (int j = 0; j < RUN; j++) {
         const char *row = from.row[j] + from.at;
+        FORGET(row);
+        if (heed_is_blocks(type) && from.half)
+            memcpy(&from.half[j], from.row[j + RUN] + from.at, sizeof *from.half);
 #pragma GCC unroll 8
         for (int64_t b = 0; b < bytes; b += 64)
             __builtin_prefetch(from.next[j] + from.at + b);
@@ -59,9 +65,10 @@ HEED_INLINE void add_columns(const heed_type type, const int rows, const int vec
                 value = heed_load_vec(type, row + c * HEED_WIDTH * heed_step_bytes(type));
 #pragma GCC unroll 4
             for (int r = 0; r < rows; r++)
-                total[r][c] += own[c][r * HEED_KEYS + j] * value;
+                total[r][c] += own[c][r * (heed_is_blocks(type) ? RUN : HEED_KEYS) + j] * value;
         }
     }
+    FORGET(sum);
 #pragma GCC unroll 4
     for (int r = 0; r < rows; r++)
 #pragma GCC unroll 8
@@ -137,38 +144,72 @@ static add_run *const add_runs[HEED_TYPES][4] = {
     [HEED_Q4] = {add_Q4_1, add_Q4_2, add_Q4_3, add_Q4_4},
 };
 
-static void scale_weights(int rows, const float *weight, const float *scale, float *to)
+/* to [blocks][rows][RUN] = weights times the scales of RUN rows. */
+static void scale_weights(const uint16_t *half, int blocks, int rows, const float *weight, float *restrict to)
 {
-    for (int r = 0; r < rows; r++)
-        for (int j = 0; j < RUN; j++)
-            to[r * HEED_KEYS + j] = weight[r * HEED_KEYS + j] * scale[j];
+    for (int b = 0; b < blocks; b++) {
+        float scale[RUN];
+        heed_load_f16(half + b * RUN, scale, RUN);
+        for (int r = 0; r < rows; r++, to += RUN)
+            for (int j = 0; j < RUN; j++)
+                to[j] = weight[r * HEED_KEYS + j] * scale[j];
+    }
+}
+
+static void add_float_rows(const heed_decode_rows *values, int rows, const float *weight, float *sum,
+                           int64_t stride)
+{
+    for (int j = 0; j < values->count; j += RUN)
+        for (int r = 0; r < rows; r += 4) {
+            const int here = rows - r < 4 ? rows - r : 4;
+            columns from = {.row = values->row + j};
+            from.next = from.row + (r == 0 ? values->ahead : 0);
+            add_runs[values->type][here - 1](&from, values->dim, weight + r * HEED_KEYS + j, sum + r * stride,
+                                             stride);
+        }
+}
+
+static void gather_scales(const char *const *row, int blocks, int64_t bytes, uint16_t *restrict half)
+{
+    for (int j = 0; j < RUN; j++) {
+        const char *block = row[j];
+        for (int b = 0; b < blocks; b++, block += bytes)
+            memcpy(&half[b * RUN + j], block, sizeof *half);
+    }
+}
+
+/* Scales lie one by one between the numbers: they are picked up a run before
+ * their turn, while there is nothing else to do for the units that load and
+ * store. */
+static void add_block_rows(const heed_decode_rows *values, int rows, const float *weight, float *work,
+                           float *sum, int64_t stride)
+{
+    const int blocks = heed_row_blocks(values), share = RUN / blocks; /* rows to ask for in a step */
+    const int64_t bytes = heed_step_bytes(values->type);
+    add_run *const *run = add_runs[values->type];
+    gather_scales(values->row, blocks, bytes, values->half);
+    for (int j = 0, fetched = 0; j < values->count; j += RUN) {
+        scale_weights(values->half, blocks, rows, weight + j, work);
+        for (int b = 0; b < blocks; b++) {
+            for (const int upto = b + 1 < blocks ? fetched + share : j + RUN; fetched < upto; fetched++)
+                heed_fetch_row(values->row[values->ahead + fetched], values->lines);
+            columns from = {.row = values->row + j, .at = b * bytes};
+            from.half = j + RUN < values->count ? values->half + b * RUN : NULL;
+            for (int r = 0; r < rows; r += 4) {
+                const int here = rows - r < 4 ? rows - r : 4;
+                run[here - 1](&from, values->dim, work + (b * rows + r) * RUN,
+                              sum + r * stride + b * HEED_BLOCK, stride);
+                from.half = NULL;
+            }
+        }
+    }
 }
 
 void heed_decode_values(const heed_decode_rows *values, int rows, const float *weight, float *work,
                         float *sum, int64_t stride)
 {
-    add_run *const *run = add_runs[values->type];
-    const bool scaled = heed_is_blocks(values->type);
-    const int blocks = scaled ? heed_row_blocks(values) : 1;
-    heed_gather_scales(values, 0);
-    for (int j = 0; j < values->count; j += RUN) {
-        if (scaled) {
-            heed_turn_scales(values);
-            heed_gather_scales(values, j + RUN);
-        }
-        for (int b = 0; b < blocks; b++) {
-            columns from = {.row = values->row + j, .at = b * heed_step_bytes(values->type)};
-            if (scaled) {
-                for (int i = b * RUN / blocks; i < (b + 1) * RUN / blocks; i++)
-                    heed_fetch_row(from.row[values->ahead + i], values->lines);
-                scale_weights(rows, weight + j, values->scale + b * RUN, work);
-            }
-            for (int r = 0; r < rows; r += 4) {
-                const int here = rows - r < 4 ? rows - r : 4;
-                from.next = from.row + (r == 0 ? values->ahead : 0);
-                run[here - 1](&from, values->dim, scaled ? work + r * HEED_KEYS : weight + r * HEED_KEYS + j,
-                              sum + r * stride + b * HEED_BLOCK, stride);
-            }
-        }
-    }
+    if (heed_is_blocks(values->type))
+        add_block_rows(values, rows, weight, work, sum, stride);
+    else
+        add_float_rows(values, rows, weight, sum, stride);
 }

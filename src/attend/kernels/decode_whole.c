@@ -1,23 +1,23 @@
-/* Products with quantised keys in whole numbers, four entries an instruction where the processor has it
- * (AVX-512 VNNI).
+/* Products with quantised keys in whole numbers, four entries an instruction
+ * where the processor has it (AVX-512 VNNI).
  *
- * Block by block of 32 entries, with k = scale n the stored keys and q = step m the query made a whole
- * number:
+ * Block by block of 32 entries, with k = scale n the stored keys and q = step m
+ * the query made a whole number:
  *
  *     q.k = step scale sum_d m_d n_d
  *
- * m has three signed bytes, so it is as exact as the block's largest entry / 2^20 (q8) or / 2^23 (q4); sums
- * are taken modulo 2^32 and cannot leave 32 bits in the end. The instruction wants one side unsigned: the
- * keys' bytes are u = n + 128 (q8) or the nibbles themselves, u = n + 8 (q4), and what this adds to the sum
- * is known beforehand.
+ * m has three signed bytes, so it is as exact as the block's largest entry /
+ * 2^20 (q8) or / 2^23 (q4); sums are taken modulo 2^32 and cannot leave 32 bits
+ * in the end. The instruction wants one side unsigned: the keys' bytes are u =
+ * n + 128 (q8) or the nibbles themselves, u = n + 8 (q4), and what this adds to
+ * the sum is known beforehand.
  */
 #include "attend/kernels/decode.h"
-#include "attend/kernels/decode_scales.h"
+#include "attend/kernels/decode_load.h"
 #include "base/cpu.h"
 
 #if HEED_WIDTH == 16
 
-#define VNNI __attribute__((target("avx512vnni")))
 #define KEYS 16 /* keys side by side in a vector */
 
 bool heed_whole_products(heed_type type)
@@ -25,8 +25,8 @@ bool heed_whole_products(heed_type type)
     return heed_is_blocks(type) && heed_cpu_has_avx512_vnni();
 }
 
-/* Largest |m|, with room for rounding: 32 entries times 128 must stay below 2^31 (q8), and three signed bytes
- * hold no more than 8355711 (q4). */
+/* Largest |m|, with room for rounding: 32 entries times 128 must stay below
+ * 2^31 (q8), and three signed bytes hold no more than 8355711 (q4). */
 static float most_whole(heed_type type)
 {
     return type == HEED_Q8 ? 524000.0f : 8355000.0f;
@@ -62,7 +62,8 @@ bool heed_whole_queries(heed_type type, const float *query, int64_t blocks, heed
     return true;
 }
 
-/* word[i] lane j: entries 4i..4i+3 of the 128-bit pieces x[0..3], whose lanes are keys 4 apart. */
+/* word[i] lane j: entries 4i..4i+3 of the 128-bit pieces x[0..3], whose lanes
+ * are keys 4 apart. */
 HEED_INLINE void words_of(const __m512i x[4], __m512i word[4])
 {
     const __m512i low01 = _mm512_unpacklo_epi32(x[0], x[1]), high01 = _mm512_unpackhi_epi32(x[0], x[1]);
@@ -79,7 +80,8 @@ HEED_INLINE void load_q8_words(const char *const *row, int64_t at, __m512i word[
     __m512i x[8], half[8];
 #pragma GCC unroll 8
     for (int i = 0; i < 8; i++) {
-        const int key = i < 4 ? i : i + 4; /* beside it the key 4 further on, each with both its halves */
+        const int key = i < 4 ? i : i + 4; /* beside it the key 4 further on, each
+                                              with both its halves */
         const __m256i a = _mm256_loadu_si256((const __m256i *)(row[key] + at));
         const __m256i b = _mm256_loadu_si256((const __m256i *)(row[key + 4] + at));
         x[i] = _mm512_inserti64x4(_mm512_castsi256_si512(a), b, 1);
@@ -113,29 +115,39 @@ HEED_INLINE void load_q4_words(const char *const *row, int64_t at, __m512i word[
     }
 }
 
-/* One block of `rows` queries against 16 keys; query: `apart` blocks from one query to the next. */
-HEED_INLINE VNNI void meet_block(const int rows, const __m512i word[8], __m512 scale,
-                                 const heed_whole_query *query, int apart, bool first, float *score)
+/* sum += four products a lane, with the same four signed bytes in every lane.
+ * The compiler would load these by an instruction of its own, for which there
+ * is no room. */
+HEED_INLINE void multiply_add(__m512i *sum, __m512i bytes, const int32_t *word)
 {
-    __m512i sum[4];
-#pragma GCC unroll 4
-    for (int r = 0; r < rows; r++)
-        sum[r] = _mm512_setzero_si512();
+    __asm__("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(*sum) : "v"(bytes), "m"(*word));
+}
+
+/* One block of `rows` queries against 16 keys; query: `apart` blocks from one
+ * query to the next. */
+HEED_INLINE void meet_block(const int rows, const __m512i word[8], __m512 scale,
+                            const heed_whole_query *query, int apart, bool first, float *score)
+{
+    __m512i sum[HEED_PLANES][4]; /* chains of their own: one after the other they
+                                    would be waited for */
 #pragma GCC unroll 3
-    for (int p = HEED_PLANES - 1; p >= 0; p--) {
+    for (int p = 0; p < HEED_PLANES; p++)
 #pragma GCC unroll 4
         for (int r = 0; r < rows; r++)
-            sum[r] = p == HEED_PLANES - 1 ? sum[r] : _mm512_slli_epi32(sum[r], 8);
+            sum[p][r] = p == 0 ? _mm512_set1_epi32(query[r * apart].offset) : _mm512_setzero_si512();
 #pragma GCC unroll 8
-        for (int i = 0; i < 8; i++)
+    for (int i = 0; i < 8; i++)
+#pragma GCC unroll 3
+        for (int p = 0; p < HEED_PLANES; p++)
 #pragma GCC unroll 4
             for (int r = 0; r < rows; r++)
-                sum[r] =
-                    _mm512_dpbusd_epi32(sum[r], word[i], _mm512_set1_epi32(query[r * apart].plane[p][i]));
-    }
+                __asm__("vpdpbusd %2%{1to16%}, %1, %0"
+                        : "+v"(sum[p][r])
+                        : "v"(word[i]), "m"(query[r * apart].plane[p][i]));
 #pragma GCC unroll 4
     for (int r = 0; r < rows; r++) {
-        const __m512i exact = _mm512_add_epi32(sum[r], _mm512_set1_epi32(query[r * apart].offset));
+        const __m512i upper = _mm512_add_epi32(_mm512_slli_epi32(sum[2][r], 8), sum[1][r]);
+        const __m512i exact = _mm512_add_epi32(_mm512_slli_epi32(upper, 8), sum[0][r]);
         const __m512 here = _mm512_mul_ps(_mm512_cvtepi32_ps(exact), _mm512_set1_ps(query[r * apart].step));
         float *to = score + r * HEED_KEYS;
         const __m512 before = first ? _mm512_setzero_ps() : _mm512_loadu_ps(to);
@@ -143,60 +155,87 @@ HEED_INLINE VNNI void meet_block(const int rows, const __m512i word[8], __m512 s
     }
 }
 
-HEED_INLINE VNNI void score_keys(const heed_type type, const heed_decode_rows *keys, int first, int rows,
-                                 const heed_whole_query *query, float *score)
+/* A block of KEYS rows. */
+typedef struct step {
+    int first, block;
+} step;
+
+static step after(step at, int blocks)
 {
-    const int blocks = (keys->dim + HEED_BLOCK - 1) / HEED_BLOCK;
-    const char *const *row = keys->row + first;
-    for (int b = 0; b < blocks; b++, query++) {
+    return at.block + 1 < blocks ? (step){at.first, at.block + 1} : (step){at.first + KEYS, 0};
+}
+
+HEED_INLINE void gather(const heed_type type, const heed_decode_rows *keys, step at, uint16_t half[KEYS])
+{
+    const char *const *row = keys->row + at.first;
+    const int64_t bytes = at.block * heed_step_bytes(type);
+    if (at.first >= keys->count)
+        return;
+#pragma GCC unroll 16
+    for (int i = 0; i < KEYS; i++)
+        memcpy(&half[i], row[i] + bytes, sizeof *half);
+}
+
+/* Scales lie one by one between the numbers, so they are picked up two steps
+ * before their turn. */
+HEED_INLINE bool score_tile(const heed_type type, const heed_decode_rows *keys, int rows,
+                            const heed_whole_query *query, float *score)
+{
+    const int blocks = heed_row_blocks(keys), fetch_share = KEYS / blocks;
+    uint16_t half[3][KEYS];
+    uint16_t *now = half[0], *next = half[1], *free = half[2];
+    __m512 odd = _mm512_setzero_ps(); /* NaN in some lane if a scale is not finite */
+    step later = {0, 0};
+    gather(type, keys, later, now);
+    later = after(later, blocks);
+    gather(type, keys, later, next);
+    later = after(later, blocks);
+    int fetched = 0;
+    for (step at = {0, 0}; at.first < keys->count; at = after(at, blocks), later = after(later, blocks)) {
+        const char *const *row = keys->row + at.first;
+        const int upto = at.first + (at.block + 1 < blocks ? fetch_share * (at.block + 1) : KEYS);
+        for (; fetched < upto; fetched++)
+            heed_fetch_row(keys->row[keys->ahead + fetched], keys->lines);
         __m512i word[8];
-        for (int i = b * KEYS / blocks; i < (b + 1) * KEYS / blocks; i++)
-            heed_fetch_row(row[keys->ahead + i], keys->lines);
-        const int64_t at = b * heed_step_bytes(type) + 2;
         if (type == HEED_Q8)
-            load_q8_words(row, at, word);
+            load_q8_words(row, at.block * heed_step_bytes(type) + 2, word);
         else
-            load_q4_words(row, at, word);
-        const __m512 scale = _mm512_loadu_ps(keys->scale + b * HEED_SUB + first % HEED_SUB);
+            load_q4_words(row, at.block * heed_step_bytes(type) + 2, word);
+        const __m512 scale = _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)now));
+        odd = _mm512_fmadd_ps(scale, _mm512_setzero_ps(), odd);
+        gather(type, keys, later, free);
+        uint16_t *const used = now;
+        now = next;
+        next = free;
+        free = used;
+        const heed_whole_query *q = query + at.block;
+        float *to = score + at.first;
         int r = 0;
         for (; r + 4 <= rows; r += 4)
-            meet_block(4, word, scale, query + r * blocks, blocks, b == 0, score + r * HEED_KEYS + first);
+            meet_block(4, word, scale, q + r * blocks, blocks, at.block == 0, to + r * HEED_KEYS);
         if (rows - r == 3)
-            meet_block(3, word, scale, query + r * blocks, blocks, b == 0, score + r * HEED_KEYS + first);
+            meet_block(3, word, scale, q + r * blocks, blocks, at.block == 0, to + r * HEED_KEYS);
         else if (rows - r == 2)
-            meet_block(2, word, scale, query + r * blocks, blocks, b == 0, score + r * HEED_KEYS + first);
+            meet_block(2, word, scale, q + r * blocks, blocks, at.block == 0, to + r * HEED_KEYS);
         else if (rows - r == 1)
-            meet_block(1, word, scale, query + r * blocks, blocks, b == 0, score + r * HEED_KEYS + first);
+            meet_block(1, word, scale, q + r * blocks, blocks, at.block == 0, to + r * HEED_KEYS);
     }
+    return _mm512_cmp_ps_mask(odd, odd, _CMP_UNORD_Q) == 0;
 }
 
-static VNNI void score_tile_q8(const heed_decode_rows *keys, int first, int rows,
-                               const heed_whole_query *query, float *score)
+static bool score_q8(const heed_decode_rows *keys, int rows, const heed_whole_query *query, float *score)
 {
-    score_keys(HEED_Q8, keys, first, rows, query, score);
+    return score_tile(HEED_Q8, keys, rows, query, score);
 }
 
-static VNNI void score_tile_q4(const heed_decode_rows *keys, int first, int rows,
-                               const heed_whole_query *query, float *score)
+static bool score_q4(const heed_decode_rows *keys, int rows, const heed_whole_query *query, float *score)
 {
-    score_keys(HEED_Q4, keys, first, rows, query, score);
+    return score_tile(HEED_Q4, keys, rows, query, score);
 }
 
 bool heed_whole_scores(const heed_decode_rows *keys, int rows, const heed_whole_query *query, float *score)
 {
-    heed_gather_scales(keys, 0);
-    for (int j = 0; j < keys->count; j += KEYS) {
-        if (j % HEED_SUB == 0) {
-            if (!heed_turn_scales(keys))
-                return false;
-            heed_gather_scales(keys, j + HEED_SUB);
-        }
-        if (keys->type == HEED_Q8)
-            score_tile_q8(keys, j, rows, query, score);
-        else
-            score_tile_q4(keys, j, rows, query, score);
-    }
-    return true;
+    return keys->type == HEED_Q8 ? score_q8(keys, rows, query, score) : score_q4(keys, rows, query, score);
 }
 
 #endif

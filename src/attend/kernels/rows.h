@@ -44,8 +44,8 @@ typedef struct heed_rows_work {
     heed_row_head *head;   /* [most_heads] */
     heed_key_block keys;   /* the packed one */
     float *natural;        /* room for keys->natural, where a selector or backward reads keys so */
-    int64_t packed_key,
-        packed_value; /* block that `keys` holds, numbered over key heads and kv heads; -1: none */
+    int64_t packed_key;    /* its block of keys, numbered over key heads; -1: none */
+    int64_t packed_value;  /* its block of values, numbered over kv heads; -1: none */
     bool packed_natural;
     int32_t *key_pos;    /* [stride], continued beyond the keys that exist */
     bool contiguous;     /* they go up by one */
@@ -115,12 +115,12 @@ static inline bool heed_rows_mix(const heed_pipeline *pipeline)
     return pipeline->form[pipeline->heads].form->flags & HEED_MIXES_HEADS;
 }
 
-/* used[i][HEED_KEYS] = weight[i][j] != 0 (NaN counts), or open where `open` is given; returns how many are.
- */
+/* used[i][HEED_KEYS] = weight[i][j] != 0 (NaN counts), or open where `open` is given; returns how many
+ * are. */
 int heed_mark_used(const float *weight, const uint8_t *open, int64_t stride, int rows, int cols,
                    uint8_t *used);
 
-/* The used columns of a row, a few of which are: run `each` with j. Eight columns are looked at together. */
+/* Runs the statement that follows for every used column j of a row. Eight are looked at together. */
 #define HEED_FOR_USED(j, used, cols)                                                                         \
     for (int j##_8 = 0; j##_8 < (cols); j##_8 += 8)                                                          \
         if (heed_any_of_8((used) + j##_8))                                                                   \
