@@ -190,7 +190,7 @@ static void place_keys(const passing *p, part *at)
     const int32_t *pos = p->run->key_pos + p->group->batch * p->run->key_pos_stride + at->key0 + at->first;
     memcpy(p->work->pos, pos, (size_t)at->real * sizeof *pos);
     for (int j = at->real; j < at->count; j++)
-        p->work->pos[j] = pos[at->real - 1] + (j - at->real + 1);
+        p->work->pos[j] = p->work->pos[j - 1] + (p->work->pos[j - 1] < HEED_POSITION_LIMIT);
     at->contiguous = p->run->default_positions || heed_runs_by_one(p->work->pos, at->count);
 }
 
