@@ -115,14 +115,6 @@ HEED_INLINE void load_q4_words(const char *const *row, int64_t at, __m512i word[
     }
 }
 
-/* sum += four products a lane, with the same four signed bytes in every lane.
- * The compiler would load these by an instruction of its own, for which there
- * is no room. */
-HEED_INLINE void multiply_add(__m512i *sum, __m512i bytes, const int32_t *word)
-{
-    __asm__("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(*sum) : "v"(bytes), "m"(*word));
-}
-
 /* One block of `rows` queries against 16 keys; query: `apart` blocks from one
  * query to the next. */
 HEED_INLINE void meet_block(const int rows, const __m512i word[8], __m512 scale,
