@@ -9,7 +9,7 @@
 
 #define COUNT(list) (sizeof(list) / sizeof *(list))
 
-enum { CASES = 400 };
+enum { CASES = 800 };
 
 static const char *pick(test_random *r, const char *const *list, size_t n)
 {

@@ -1,5 +1,6 @@
 /* Running heed on a problem: tensors in their types and layouts, parameters by name, captures. */
 #include "support/attend.h"
+#include "support/attend_tensors.h"
 
 #include "support/random.h"
 
@@ -9,87 +10,6 @@
 #include <string.h>
 
 enum { GUARD = 64 }; /* bytes of scratch that nobody may touch */
-
-static heed_tensor view(void *data, heed_type type, const int64_t shape[4], attend_layout layout)
-{
-    heed_tensor t = heed_tensor_dense(data, type, 4, shape);
-    const int64_t row = heed_type_bytes(type, shape[3]), one = row / (shape[3] ? shape[3] : 1);
-    if (layout == LAYOUT_HEADS_INSIDE) {
-        t.stride[1] = row;
-        t.stride[2] = shape[1] * row;
-    } else if (layout == LAYOUT_TRANSPOSED) {
-        t.stride[2] = one;
-        t.stride[3] = shape[2] * one;
-    }
-    return t;
-}
-
-static char *place(const heed_tensor *t, int64_t a, int64_t b, int64_t c)
-{
-    return (char *)t->data + a * t->stride[0] + b * t->stride[1] + c * t->stride[2];
-}
-
-/* One row of values into a tensor. */
-static void put_row(const heed_tensor *t, int64_t a, int64_t b, int64_t c, const float *x)
-{
-    char *at = place(t, a, b, c);
-    const int64_t n = t->shape[3];
-    if (t->type == HEED_Q8 || t->type == HEED_Q4 || t->stride[3] == heed_type_bytes(t->type, 1)) {
-        heed_store(t->type, x, at, n);
-        return;
-    }
-    for (int64_t i = 0; i < n; i++)
-        heed_store(t->type, x + i, at + i * t->stride[3], 1);
-}
-
-/* A new tensor filled with bytes that read as NaN in every type. */
-static heed_tensor blank(heed_type type, const int64_t shape[4], attend_layout layout)
-{
-    const size_t bytes = (size_t)(shape[0] * shape[1] * shape[2] * heed_type_bytes(type, shape[3]));
-    void *data = malloc(bytes + 1);
-    memset(data, 0xff, bytes + 1);
-    return view(data, type, shape, layout);
-}
-
-static heed_tensor stored(heed_type type, const float *x, const int64_t shape[4], attend_layout layout)
-{
-    if (type == HEED_Q8 || type == HEED_Q4)
-        layout = layout == LAYOUT_TRANSPOSED ? LAYOUT_DENSE : layout;
-    const heed_tensor t = blank(type, shape, layout);
-    for (int64_t a = 0; a < shape[0]; a++)
-        for (int64_t b = 0; b < shape[1]; b++)
-            for (int64_t c = 0; c < shape[2]; c++)
-                put_row(&t, a, b, c, x + ((a * shape[1] + b) * shape[2] + c) * shape[3]);
-    return t;
-}
-
-/* A pool of pages in which the keys of a batch lie scattered; unused places hold NaN. */
-static heed_tensor pooled(heed_type type, const float *x, const int64_t shape[4], int64_t page,
-                          const int32_t *table, int64_t pages)
-{
-    const int64_t each = (shape[2] + page - 1) / page;
-    const heed_tensor t = blank(type, (int64_t[]){pages, shape[1], page, shape[3]}, LAYOUT_DENSE);
-    for (int64_t a = 0; a < shape[0]; a++)
-        for (int64_t b = 0; b < shape[1]; b++)
-            for (int64_t c = 0; c < shape[2]; c++)
-                put_row(&t, table[a * each + c / page], b, c % page,
-                        x + ((a * shape[1] + b) * shape[2] + c) * shape[3]);
-    return t;
-}
-
-/* A dense copy of an f32 tensor; frees the tensor's memory. */
-static float *taken(heed_tensor t)
-{
-    const int64_t *n = t.shape;
-    float *x = malloc((size_t)(n[0] * n[1] * n[2] * n[3] + 1) * sizeof *x), *at = x;
-    for (int64_t a = 0; a < n[0]; a++)
-        for (int64_t b = 0; b < n[1]; b++)
-            for (int64_t c = 0; c < n[2]; c++)
-                for (int64_t i = 0; i < n[3]; i++)
-                    memcpy(at++, place(&t, a, b, c) + i * t.stride[3], sizeof *at);
-    free(t.data);
-    return x;
-}
 
 static heed_tensor list_of(int32_t *x, int64_t batch, bool batched, int64_t n)
 {
@@ -209,31 +129,6 @@ static int bind_params(const attend_data *d, const heed_plan *plan, heed_tensor 
     return n;
 }
 
-static void run_backward(const attend_data *d, const heed_plan *plan, const attend_way *way, attend_result *r,
-                         heed_gradients *g, int n, const int *which)
-{
-    const attend_case *c = &d->c;
-    const int64_t q_shape[4] = {c->batch, c->heads, c->queries, c->dim};
-    const int64_t k_shape[4] = {c->batch, c->kv_heads, c->keys, c->dim};
-    const int64_t v_shape[4] = {c->batch, c->kv_heads, c->keys, c->value_dim};
-    const int64_t out_shape[4] = {c->batch, c->heads, c->queries, c->value_dim};
-    heed_tensor dparams[16] = {{0}};
-    g->dout = stored(HEED_F32, d->dout, out_shape, way->layout);
-    g->dq = blank(HEED_F32, q_shape, way->layout);
-    g->dk = blank(HEED_F32, k_shape, way->layout);
-    g->dv = blank(HEED_F32, v_shape, way->layout);
-    for (int i = 0; i < n; i++) {
-        const oracle_param *p = &d->o->param[which[i]];
-        dparams[i] = heed_tensor_dense(r->dparam[which[i]] = floats(p->count), HEED_F32, p->rank, p->shape);
-    }
-    g->dparams = dparams;
-    r->status = heed_attend_backward(plan, g);
-    r->dq = taken(g->dq);
-    r->dk = taken(g->dk);
-    r->dv = taken(g->dv);
-    free(g->dout.data);
-}
-
 static int32_t *scatter_pages(const attend_case *c, int64_t page, int64_t *pages)
 {
     const int64_t each = (c->keys + page - 1) / page, used = c->batch * each;
@@ -251,19 +146,58 @@ static int32_t *scatter_pages(const attend_case *c, int64_t page, int64_t *pages
     return order;
 }
 
-static void execute(const attend_data *d, heed_plan *plan, const attend_way *way, attend_result *r)
+/* One execution: its tensors, and what must be freed after it. */
+typedef struct execution {
+    const attend_data *d;
+    const attend_way *way;
+    const heed_plan *plan;
+    int64_t q_shape[4], k_shape[4], v_shape[4], out_shape[4];
+    heed_tensor q, k, v, out, params[16];
+    int which[16], n; /* oracle's parameter of each of the plan's */
+    heed_extra extra;
+    catcher sink;
+    int32_t *page_table;
+    char *scratch;
+} execution;
+
+static void set_shape(int64_t shape[4], int64_t a, int64_t b, int64_t c, int64_t d)
 {
+    shape[0] = a, shape[1] = b, shape[2] = c, shape[3] = d;
+}
+
+static void place_inputs(execution *x)
+{
+    const attend_case *c = &x->d->c;
+    const int64_t page = x->way->page;
+    set_shape(x->q_shape, c->batch, c->heads, c->queries, c->dim);
+    set_shape(x->k_shape, c->batch, c->kv_heads, c->keys, c->dim);
+    set_shape(x->v_shape, c->batch, c->kv_heads, c->keys, c->value_dim);
+    set_shape(x->out_shape, c->batch, c->heads, c->queries, c->value_dim);
+    x->q = attend_stored(c->q_type, x->d->q, x->q_shape, x->way->layout);
+    x->out = attend_blank(HEED_F32, x->out_shape, x->way->layout);
+    if (!page) {
+        x->k = attend_stored(c->k_type, x->d->k, x->k_shape, x->way->layout);
+        x->v = attend_stored(c->v_type, x->d->v, x->v_shape, x->way->layout);
+        return;
+    }
+    int64_t pages;
+    x->page_table = scatter_pages(c, page, &pages);
+    x->k = attend_pooled(c->k_type, x->d->k, x->k_shape, page, x->page_table, pages);
+    x->v = attend_pooled(c->v_type, x->d->v, x->v_shape, page, x->page_table, pages);
+}
+
+static size_t scratch_size(const heed_plan *plan)
+{
+    return (heed_plan_scratch(plan) + GUARD - 1) / GUARD * GUARD;
+}
+
+static void fill_extra(execution *x, attend_result *r)
+{
+    const attend_data *d = x->d;
     const attend_case *c = &d->c;
     const oracle_problem *p = &d->o->problem;
-    const int64_t q_shape[4] = {c->batch, c->heads, c->queries, c->dim};
-    const int64_t k_shape[4] = {c->batch, c->kv_heads, c->keys, c->dim};
-    const int64_t v_shape[4] = {c->batch, c->kv_heads, c->keys, c->value_dim};
-    const int64_t out_shape[4] = {c->batch, c->heads, c->queries, c->value_dim};
-    heed_tensor params[16];
-    int which[16];
-    catcher sink;
-    const int n = bind_params(d, plan, params, which);
-    heed_extra extra = {
+    r->lse = floats(c->batch * c->heads * c->queries);
+    x->extra = (heed_extra){
         .q_pos = list_of(d->q_pos, c->batch, p->q_pos_batched, c->queries),
         .k_pos = list_of(d->k_pos, c->batch, p->k_pos_batched, c->keys),
         .seq = list_of(d->seq, c->batch, false, c->batch),
@@ -271,55 +205,76 @@ static void execute(const attend_data *d, heed_plan *plan, const attend_way *way
         .q_segment = list_of(d->q_segment, c->batch, p->q_segment_batched, c->queries),
         .k_segment = list_of(d->k_segment, c->batch, p->k_segment_batched, c->keys),
         .mask = mask_of(d),
-        .params = params,
+        .params = x->params,
+        .lse = heed_tensor_dense(r->lse, HEED_F32, 3, x->out_shape),
     };
-    r->lse = floats(c->batch * c->heads * c->queries);
-    extra.lse = heed_tensor_dense(r->lse, HEED_F32, 3, out_shape);
-    ask_for_captures(d, way, r, &extra, &sink);
-    heed_tensor q = stored(c->q_type, d->q, q_shape, way->layout), k, v;
-    int32_t *table = NULL;
-    if (way->page) {
-        int64_t pages;
-        table = scatter_pages(c, way->page, &pages);
-        k = pooled(c->k_type, d->k, k_shape, way->page, table, pages);
-        v = pooled(c->v_type, d->v, v_shape, way->page, table, pages);
-        extra.page_table = heed_tensor_dense(table, HEED_I32, 2,
-                                             (int64_t[]){c->batch, (c->keys + way->page - 1) / way->page});
-    } else {
-        k = stored(c->k_type, d->k, k_shape, way->layout);
-        v = stored(c->v_type, d->v, v_shape, way->layout);
+    ask_for_captures(d, x->way, r, &x->extra, &x->sink);
+    if (x->way->page)
+        x->extra.page_table =
+            list_of(x->page_table, c->batch, true, (c->keys + x->way->page - 1) / x->way->page);
+    if (x->way->row_state)
+        x->extra.row_state = floats(c->batch * c->heads * c->queries * 2);
+    if (x->way->own_scratch) { /* full of NaN, with a guard behind it */
+        x->extra.scratch = x->scratch = aligned_alloc(GUARD, scratch_size(x->plan) + GUARD);
+        memset(x->scratch, 0xff, scratch_size(x->plan) + GUARD);
     }
-    heed_tensor out = blank(HEED_F32, out_shape, way->layout);
-    if (way->row_state)
-        extra.row_state = floats(c->batch * c->heads * c->queries * 2);
-    char *scratch = NULL;
-    if (way->own_scratch) {
-        const size_t size = (heed_plan_scratch(plan) + GUARD - 1) / GUARD * GUARD;
-        scratch = aligned_alloc(64, size + GUARD);
-        memset(scratch, 0xff, size + GUARD);
-        extra.scratch = scratch;
+}
+
+static void run_backward(execution *x, attend_result *r)
+{
+    const attend_layout layout = x->way->layout;
+    heed_tensor dparams[16] = {{0}};
+    heed_gradients g = {
+        .q = x->q,
+        .k = x->k,
+        .v = x->v,
+        .extra = &x->extra,
+        .dout = attend_stored(HEED_F32, x->d->dout, x->out_shape, layout),
+        .dq = attend_blank(HEED_F32, x->q_shape, layout),
+        .dk = attend_blank(HEED_F32, x->k_shape, layout),
+        .dv = attend_blank(HEED_F32, x->v_shape, layout),
+        .dparams = dparams,
+    };
+    if (x->way->row_state)
+        g.out = x->out;
+    for (int i = 0; i < x->n; i++) {
+        const oracle_param *p = &x->d->o->param[x->which[i]];
+        r->dparam[x->which[i]] = floats(p->count);
+        dparams[i] = heed_tensor_dense(r->dparam[x->which[i]], HEED_F32, p->rank, p->shape);
     }
-    r->status = heed_attend(plan, &q, &k, &v, &out, &extra);
-    if (way->backward && r->status == HEED_OK) {
-        heed_gradients g = {.q = q, .k = k, .v = v, .extra = &extra};
-        if (way->row_state)
-            g.out = out;
-        extra.capture = (heed_capture){0};
-        run_backward(d, plan, way, r, &g, n, which);
-    }
-    if (scratch)
-        for (size_t i = 0; i < GUARD; i++)
-            assert_int_equal(
-                (unsigned char)scratch[(heed_plan_scratch(plan) + GUARD - 1) / GUARD * GUARD + i], 0xff);
-    r->out = taken(out);
-    for (int i = 0; i < n; i++)
-        free(params[i].data);
-    free(q.data);
-    free(k.data);
-    free(v.data);
-    free(table);
-    free(extra.row_state);
-    free(scratch);
+    x->extra.capture = (heed_capture){0};
+    r->status = heed_attend_backward(x->plan, &g);
+    r->dq = attend_taken(g.dq);
+    r->dk = attend_taken(g.dk);
+    r->dv = attend_taken(g.dv);
+    free(g.dout.data);
+}
+
+static void finish_execution(execution *x, attend_result *r)
+{
+    for (size_t i = 0; x->scratch && i < GUARD; i++)
+        assert_int_equal((unsigned char)x->scratch[scratch_size(x->plan) + i], 0xff);
+    r->out = attend_taken(x->out);
+    for (int i = 0; i < x->n; i++)
+        free(x->params[i].data);
+    free(x->q.data);
+    free(x->k.data);
+    free(x->v.data);
+    free(x->page_table);
+    free(x->extra.row_state);
+    free(x->scratch);
+}
+
+static void execute(const attend_data *d, const heed_plan *plan, const attend_way *way, attend_result *r)
+{
+    execution x = {.d = d, .way = way, .plan = plan};
+    x.n = bind_params(d, plan, x.params, x.which);
+    place_inputs(&x);
+    fill_extra(&x, r);
+    r->status = heed_attend(plan, &x.q, &x.k, &x.v, &x.out, &x.extra);
+    if (way->backward && r->status == HEED_OK)
+        run_backward(&x, r);
+    finish_execution(&x, r);
 }
 
 attend_result *attend_try(const attend_data *d, const attend_way *way)

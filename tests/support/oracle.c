@@ -223,7 +223,8 @@ static void read_values(oracle_row *row, int64_t h, const bool *reads)
         if (g) {
             const double dg = dout * sum * open * (1 - open);
             g->gradient[gate_at] += dg;
-            g->magnitude[gate_at] += fabs(dout * size * open * (1 - open)) * o->steepness[at];
+            /* a product of an output, not a sum of many terms: twice half the tolerance */
+            g->magnitude[gate_at] += 2 * fabs(dout * size * open * (1 - open)) * o->steepness[at];
         }
         for (int64_t j = 0; j < keys; j++)
             if (reads[j]) {

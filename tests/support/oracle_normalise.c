@@ -49,7 +49,7 @@ static int64_t kept(const oracle_form *f, const ranked *list, int64_t n, double 
         const double t = oracle_number(f, 0, "t", 0);
         for (int64_t r = 0; r < n; r++) {
             const double share = exp(list[r].score - list[0].score);
-            *margin = fmin(*margin, gap(share, t));
+            *margin = t > 0 ? fmin(*margin, gap(share, t) / t) : *margin; /* as a difference of scores */
             keep += share >= t;
         }
         return keep;
