@@ -1,4 +1,5 @@
 /* The rows kernel up to final weights: scores tile by tile, then the stages that see complete rows. */
+#include "attend/form.h"
 #include "attend/kernels/rows.h"
 
 /* ---- scores ---- */
@@ -340,7 +341,7 @@ static void normalise_online(const heed_run *run, const heed_pipeline *pipeline,
 static float lse_of(const float *logit, int64_t n)
 {
     float max = -INFINITY, sum = 0.0f;
-#pragma omp simd reduction(max : max)
+#pragma omp simd reduction(heed_largest : max)
     for (int64_t j = 0; j < n; j++)
         max = logit[j] > max ? logit[j] : max;
     if (max == -INFINITY)

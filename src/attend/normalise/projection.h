@@ -102,7 +102,7 @@ HEED_INLINE bool heed_row_max(const heed_row *row, float *largest)
     float *z = row->score;
     float max = -INFINITY;
     int nan = 0;
-#pragma omp simd reduction(max : max) reduction(| : nan)
+#pragma omp simd reduction(heed_largest : max) reduction(| : nan)
     for (int j = 0; j < row->cols; j++) {
         max = z[j] > max ? z[j] : max;
         nan |= z[j] != z[j];

@@ -16,7 +16,7 @@ static inline bool heed_block_is_open(const heed_row *row, int64_t b, int64_t si
 {
     const int64_t end = heed_block_end(b, size, row->cols);
     float max = -INFINITY;
-#pragma omp simd reduction(max : max)
+#pragma omp simd reduction(heed_largest : max)
     for (int64_t j = b * size; j < end; j++)
         max = row->score[j] > max ? row->score[j] : max;
     return max > -INFINITY;

@@ -21,7 +21,7 @@ static inline void heed_contest_range(heed_contest *contest)
 {
     const float *restrict score = contest->score;
     float least = INFINITY, most = -INFINITY;
-#pragma omp simd reduction(min : least) reduction(max : most)
+#pragma omp simd reduction(heed_least : least) reduction(heed_largest : most)
     for (int j = 0; j < contest->count; j++) {
         least = score[j] < least ? score[j] : least;
         most = score[j] > most ? score[j] : most;

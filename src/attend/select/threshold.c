@@ -11,7 +11,7 @@ static void choose(const heed_form_state *form, heed_row *row)
 {
     float *restrict score = row->score;
     float max = -INFINITY;
-#pragma omp simd reduction(max : max)
+#pragma omp simd reduction(heed_largest : max)
     for (int j = 0; j < row->cols; j++)
         max = score[j] > max ? score[j] : max;
     if (max == -INFINITY)
