@@ -1,0 +1,129 @@
+/**
+ * @file model.h
+ * Pretrained models: open one, feed it tokens, read what it makes of them.
+ */
+#ifndef HEED_MODEL_H
+#define HEED_MODEL_H
+
+#include <heed/attend.h>
+#include <heed/tokenizer.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** Weights and tokeniser of a model. Immutable once open; any number of sessions may use it at once. */
+typedef struct heed_model heed_model;
+/** A place where sequences are read: caches, plans and work memory. One thread at a time. */
+typedef struct heed_session heed_session;
+
+/** Wishes when opening. Zero it first. */
+typedef struct heed_model_options {
+    bool exact;  /**< fp32 activations and weights as the file defines them, instead of products of whole
+                    numbers */
+    int threads; /**< for packing weights; 0: one a core */
+    heed_isa isa;
+} heed_model_options;
+
+/** Opens a GGUF file (or the first of its parts), a safetensors file or a folder. Refuses, by name, an
+ * architecture, tensor or piece of metadata that changes the result and is not understood. */
+HEED_API heed_status heed_model_open(heed_model **model, const char *path, const heed_model_options *options);
+HEED_API void heed_model_close(heed_model *model);
+
+/** What a model is. Texts are owned by the model. */
+typedef struct heed_model_info {
+    const char *architecture, *name;
+    int64_t layers, width, heads, kv_heads, head_dim, feed_forward, vocabulary;
+    int64_t context;   /**< tokens it was made for */
+    double parameters; /**< numbers in its weights */
+    size_t file_bytes, packed_bytes;
+    double pack_seconds; /**< what repacking the weights took */
+    bool generates;      /**< gives next-token logits; else embeddings only */
+    bool causal;
+    const char *kernels; /**< which products run, for reports */
+} heed_model_info;
+HEED_API void heed_model_get_info(const heed_model *model, heed_model_info *info);
+HEED_API const heed_tokenizer *heed_model_tokenizer(const heed_model *model);
+
+/** Sentences worth a line to the user: contradictions in the files and the choice made. */
+HEED_API int heed_model_notes(const heed_model *model);
+HEED_API const char *heed_model_note(const heed_model *model, int i);
+
+/** The model's own attention at a layer, as a spec. */
+HEED_API heed_status heed_model_attention(const heed_model *model, int64_t layer, char *text, size_t size);
+
+/** Wishes for a session. Zero it first. */
+typedef struct heed_session_options {
+    int64_t context;   /**< tokens a sequence may have; 0: what the model was made for */
+    int64_t sequences; /**< sequences side by side; 0: one */
+    int64_t chunk;     /**< most tokens in one piece of work; 0: 512 */
+    const char
+        *attention;  /**< clauses that replace those of the model's own spec, by layer and head; NULL: none */
+    heed_type cache; /**< of keys and values: f32, f16, bf16, q8, q4; what `attention` says goes first */
+    bool cache_given; /**< false: f16 */
+    int threads;      /**< 0: one a core */
+    unsigned with;    /**< heed_with capture flags that heed_feed may be asked for */
+    int top;
+} heed_session_options;
+
+HEED_API heed_status heed_session_create(heed_session **session, const heed_model *model,
+                                         const heed_session_options *options);
+HEED_API void heed_session_free(heed_session *session);
+
+/** What a session holds and which kernels it runs. */
+typedef struct heed_session_info {
+    int64_t context, sequences, chunk;
+    int threads;
+    size_t cache_bytes;       /**< allocated */
+    double cache_token_bytes; /**< a token of one sequence, all layers */
+    size_t work_bytes;
+} heed_session_info;
+HEED_API void heed_session_get_info(const heed_session *session, heed_session_info *info);
+
+/** Which kernel a layer's attention runs on when @p queries tokens are fed, and why. As heed_plan_describe.
+ */
+HEED_API size_t heed_session_describe(const heed_session *session, int64_t layer, int64_t queries, char *text,
+                                      size_t size);
+
+/** Tokens that sequence @p sequence holds. */
+HEED_API int64_t heed_session_length(const heed_session *session, int64_t sequence);
+/** Forgets all but the first @p length tokens of a sequence. */
+HEED_API heed_status heed_session_cut(heed_session *session, int64_t sequence, int64_t length);
+
+/** New tokens of one sequence. */
+typedef struct heed_feed_item {
+    int64_t sequence;
+    const int32_t *tokens;
+    int64_t count;
+} heed_feed_item;
+
+/** What to give out while tokens are read. Zero it first. Rows stand in the order of the items and their
+ * tokens. */
+typedef struct heed_feed_wants {
+    float *logits;   /**< [rows wanted, vocabulary] */
+    bool all_logits; /**< a row a token; else one row an item, for its last token */
+    float *hidden;   /**< [tokens, width] after the last norm */
+    /** Called for each layer's attention of each piece of work, in order: captured statistics, valid during
+     * the call. */
+    void (*captured)(void *context, int64_t layer, int64_t sequence, int64_t query0, int64_t queries,
+                     int64_t keys, const heed_capture *capture);
+    /** Or weights in tiles, from the fused kernels; called from worker threads. */
+    void (*weights)(void *context, int64_t layer, int64_t sequence, const heed_weights_tile *tile);
+    const uint8_t *weight_heads; /**< [layers, heads] 1 for those to stream; NULL: all */
+    void *context;
+} heed_feed_wants;
+
+/**
+ * Reads new tokens of one or several sequences, of different lengths, and appends their keys and values to
+ * the caches. Longer items go through in chunks. Gives the same numbers however the tokens are divided among
+ * calls, to rounding, and the same bits for a sequence whatever its neighbours are. @return HEED_INVALID when
+ * a sequence would exceed the context (both lengths are in the message; nothing was read) or a token is none
+ * of the vocabulary.
+ */
+HEED_API heed_status heed_feed(heed_session *session, const heed_feed_item *items, int64_t count,
+                               const heed_feed_wants *wants);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,50 @@
+/* Products with weight matrices: rows of activations times a matrix that was packed once, when the model was
+ * loaded.
+ *
+ *     out[n][o] = bias[o] + sum over i of x[n][i] w[o][i]
+ *
+ * FAST turns the activations into signed bytes by blocks and multiplies whole numbers where the weights are
+ * quantised; EXACT keeps activations in fp32 and weights as their format defines them. A row of the result
+ * has the same bits however many rows are computed with it and for any number of threads.
+ */
+#ifndef HEED_TENSOR_PRODUCT_H
+#define HEED_TENSOR_PRODUCT_H
+
+#include <heed/attend.h>
+
+typedef enum heed_product_kind { HEED_PRODUCT_FAST, HEED_PRODUCT_EXACT } heed_product_kind;
+
+typedef struct heed_matrix heed_matrix;
+
+/* Packs `weights` [rows, cols], any type that heed_load reads. Several tensors with the same cols may be
+ * packed into one matrix, rows after rows (q, k and v; gate and up). Spread over `threads`. HEED_UNSUPPORTED,
+ * HEED_NO_MEMORY. */
+heed_status heed_matrix_pack(heed_matrix **matrix, const heed_tensor *const *weights, int count,
+                             heed_product_kind kind, heed_isa isa, int threads);
+void heed_matrix_free(heed_matrix *matrix);
+int64_t heed_matrix_rows(const heed_matrix *matrix);
+int64_t heed_matrix_cols(const heed_matrix *matrix);
+size_t heed_matrix_bytes(const heed_matrix *matrix);       /* as packed */
+const char *heed_matrix_kernel(const heed_matrix *matrix); /* "q4_1 x int8, avx512-vnni": for reports */
+
+/* Bytes of work memory that heed_product needs for n rows. */
+size_t heed_product_scratch(const heed_matrix *matrix, int64_t n);
+
+/* out [n][rows] with out_stride floats from row to row, from x [n][cols]. `add`: adds to what is in `out` (a
+ * residual). `scratch`: heed_product_scratch(matrix, n) bytes, 64-byte aligned. Allocates nothing. */
+typedef struct heed_product_call {
+    const float *x;
+    float *out;
+    int64_t n, x_stride, out_stride;
+    const float *bias; /* [rows] or NULL */
+    bool add;
+    void *scratch;
+    int threads;
+} heed_product_call;
+void heed_product(const heed_matrix *matrix, const heed_product_call *call);
+
+/* Row r of the matrix as floats, as its format defines them (an embedding that shares its matrix with the
+ * output). */
+void heed_matrix_row(const heed_matrix *matrix, int64_t r, float *to);
+
+#endif
