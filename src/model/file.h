@@ -4,11 +4,17 @@
  *
  * Everything is checked against the size of the file before it is believed, so that no tensor reaches beyond
  * what is mapped. Immutable once open; may be read by several threads.
+ *
+ * A file that another program makes shorter while it is mapped takes its pages away: who then reads a tensor
+ * gets the signal SIGBUS, as with any mapped file. A library may not catch that for its program; `heed` does,
+ * and ends with a sentence.
  */
 #ifndef HEED_MODEL_FILE_H
 #define HEED_MODEL_FILE_H
 
 #include <heed/tensor.h>
+
+#include "model/safetensors.h"
 
 typedef enum heed_model_format { HEED_FORMAT_GGUF, HEED_FORMAT_SAFETENSORS } heed_model_format;
 
@@ -18,14 +24,17 @@ typedef struct heed_model_file heed_model_file;
  * numbers into `out` is [out, in]. */
 typedef struct heed_model_tensor {
     const char *name;
-    const char *dtype;  /* as the format calls it: "Q4_K", "BF16"; for messages */
-    heed_tensor tensor; /* dense view of mapped memory; type HEED_TYPES where the library has no such type */
+    const char *dtype; /* as the format calls it: "Q4_K", "BF16"; for messages */
+    int rank;          /* as in the file, which may have more dimensions than heed_tensor, */
+    int64_t shape[HEED_FILE_RANK];
+    heed_tensor tensor; /* dense view of mapped memory; only `data` holds, and type is HEED_TYPES, where the
+                           library has no such type or not so many dimensions */
     size_t bytes;
 } heed_model_tensor;
 
 typedef enum heed_meta_kind {
-    HEED_META_NONE = 0,
-    HEED_META_INT, /* any whole number */
+    HEED_META_NONE = 0, /* an array of arrays, which no known model has: only `size` holds */
+    HEED_META_INT,      /* any whole number */
     HEED_META_FLOAT,
     HEED_META_BOOL,
     HEED_META_TEXT,
@@ -48,7 +57,8 @@ typedef struct heed_meta {
     const int32_t *text_size; /* TEXTS: bytes of each, since a text may hold zeros */
 } heed_meta;
 
-/* Opens a model. HEED_IO, HEED_FORMAT (what is wrong, or what the file looks like), HEED_NO_MEMORY. */
+/* Opens a model: a GGUF file or the first of its parts, a safetensors file, a folder. HEED_IO, HEED_FORMAT
+ * (what is wrong, or what the file looks like), HEED_NO_MEMORY. */
 heed_status heed_model_file_open(heed_model_file **file, const char *path);
 void heed_model_file_close(heed_model_file *file);
 
@@ -62,7 +72,7 @@ const heed_model_tensor *heed_model_file_tensor(const heed_model_file *file, int
 /* NULL when there is none of that name. */
 const heed_model_tensor *heed_model_file_find(const heed_model_file *file, const char *name);
 
-/* GGUF metadata; NULL when there is no such key (always so for safetensors). */
+/* GGUF metadata, in the order of the file; NULL when there is no such key (always so for safetensors). */
 int heed_model_file_metas(const heed_model_file *file);
 const heed_meta *heed_model_file_meta_at(const heed_model_file *file, int i);
 const heed_meta *heed_model_file_meta(const heed_model_file *file, const char *key);

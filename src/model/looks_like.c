@@ -27,6 +27,9 @@ static const signature signatures[] = {
     SIGNATURE("\211HDF\r\n", "an HDF5 file"),
     SIGNATURE("\037\213", "a gzip archive"),
     SIGNATURE("\050\265\057\375", "a zstd archive"),
+    SIGNATURE("tjgg", "a GGML file from before GGUF: convert it with the tools of its time"),
+    SIGNATURE("fmgg", "a GGML file from before GGUF: convert it with the tools of its time"),
+    SIGNATURE("lmgg", "a GGML file from before GGUF: convert it with the tools of its time"),
     SIGNATURE("\177ELF", "a program"),
 };
 
