@@ -45,12 +45,13 @@ enum heed_with {
     HEED_WITH_SEQ = 2,       /**< seq, and q_seq if given */
     HEED_WITH_SEGMENTS = 4,  /**< q_segment and k_segment */
     HEED_WITH_MASK = 8,
-    HEED_WITH_PAGES = 16,     /**< k and v are pools of pages with a page table */
-    HEED_WITH_BACKWARD = 32,  /**< heed_attend_backward will be called */
-    HEED_WITH_ENTROPY = 64,   /**< capture of row entropies */
-    HEED_WITH_KEY_SUMS = 128, /**< capture of what each key receives */
-    HEED_WITH_TOP = 256,      /**< capture of the strongest links of each row */
-    HEED_WITH_WEIGHTS = 512,  /**< capture of weights in tiles */
+    HEED_WITH_PAGES = 16,           /**< k and v are pools of pages with a page table */
+    HEED_WITH_BACKWARD = 32,        /**< heed_attend_backward will be called */
+    HEED_WITH_ENTROPY = 64,         /**< capture of row entropies */
+    HEED_WITH_KEY_SUMS = 128,       /**< capture of what each key receives */
+    HEED_WITH_TOP = 256,            /**< capture of the strongest links of each row */
+    HEED_WITH_WEIGHTS = 512,        /**< capture of weights in tiles */
+    HEED_WITH_PREPARED_KEYS = 1024, /**< k went through heed_plan_prepare_keys before it was stored */
 };
 
 /** Sizes, types and wishes. Zero it first; zero threads means all cores, zero value_dim means dim, zero
@@ -148,6 +149,24 @@ HEED_API void heed_plan_free(heed_plan *plan);
  */
 HEED_API heed_status heed_attend(const heed_plan *plan, const heed_tensor *q, const heed_tensor *k,
                                  const heed_tensor *v, const heed_tensor *out, const heed_extra *extra);
+
+/** Keys of one kv head, as the projection made them, to be kept in a cache. */
+typedef struct heed_new_keys {
+    int64_t kv_head, count;
+    const int32_t *pos; /**< [count] their positions, as k_pos will be or would be by default */
+    float *k;           /**< [count] rows of dim entries; overwritten with anything */
+    int64_t k_stride;   /**< in entries */
+    float *out;         /**< [count] prepared rows of dim entries, never the memory of k */
+    int64_t out_stride;
+} heed_new_keys;
+
+/**
+ * Does to keys what the spec does to each before it is compared (rope turns it, cosine normalises it), once,
+ * so that a cache holds them ready and nothing is done over again for every new query. Needs
+ * HEED_WITH_PREPARED_KEYS, with which the executions of the plan take k as this made it. Allocates nothing.
+ * @return HEED_INVALID
+ */
+HEED_API heed_status heed_plan_prepare_keys(const heed_plan *plan, const heed_new_keys *keys);
 
 /** Gradients by recomputing tiles. Needs HEED_WITH_BACKWARD. Same bits for any number of threads. */
 HEED_API heed_status heed_attend_backward(const heed_plan *plan, const heed_gradients *gradients);

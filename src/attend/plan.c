@@ -1,6 +1,7 @@
 /* Planning: a spec and a problem become pipelines of forms, a kernel for each, and memory for executing. */
 #include "attend/plan.h"
 #include "attend/execute.h"
+#include "attend/prepared.h"
 #include "attend/registry.h"
 #include "attend/spec.h"
 #include "base/cpu.h"
@@ -280,7 +281,7 @@ static heed_status sort_position(heed_pipeline *pipeline, const int *list, int c
 }
 
 /* What the kernels must know about the forms together. */
-static heed_status gather(heed_pipeline *pipeline)
+static heed_status gather(const heed_plan *plan, heed_pipeline *pipeline)
 {
     const heed_form *score = pipeline->form[pipeline->score].form;
     if (score->prepare_query || score->prepare_key)
@@ -297,6 +298,8 @@ static heed_status gather(heed_pipeline *pipeline)
         pipeline->plain_key &= !form->prepare_key;
         pipeline->keys_by_head |= (form->flags & HEED_KEYS_BY_HEAD) != 0;
     }
+    if (plan->problem.with & HEED_WITH_PREPARED_KEYS)
+        TRY(heed_take_prepared_keys(plan, pipeline));
     for (int f = 0; f < pipeline->forms; f++) {
         const heed_form_state *form = &pipeline->form[f];
         if (form->form->query_aux) {
@@ -335,7 +338,7 @@ static heed_status build_pipeline(const heed_plan *plan, heed_pipeline *pipeline
     TRY(add_one(plan, pipeline, spec, root[HEED_READ], HEED_READ, "sum", &pipeline->read));
     TRY(resolve_forms(plan, pipeline));
     TRY(sort_position(pipeline, position, positions));
-    TRY(gather(pipeline));
+    TRY(gather(plan, pipeline));
     if (pipeline->form[pipeline->heads].form->flags & HEED_MIXES_HEADS &&
         pipeline->heads_here != plan->problem.heads)
         return heed_fail(HEED_INVALID, "heads=%s mixes all heads, so all heads must have the same spec",
@@ -395,6 +398,8 @@ static heed_status build_pipelines(heed_plan *plan, const heed_spec *spec)
         }
         status = build_pipeline(plan, pipeline, spec, root[k]);
     }
+    if (status == HEED_OK && plan->problem.with & HEED_WITH_PREPARED_KEYS)
+        status = heed_check_prepared_keys(plan);
 end:
     free(kind);
     free(root);

@@ -45,6 +45,7 @@ typedef struct heed_pipeline {
     bool plain_query;  /* preparing queries is no more than scaling */
     bool plain_key;    /* keys are used as they are */
     bool keys_by_head; /* keys are prepared anew for each query head */
+    bool keys_ready;   /* keys come prepared: nothing is done to them */
     bool whole_rows;   /* runs through the rows kernel */
     bool causal;       /* see heed_sizes.causal */
     heed_kernel kernel;

@@ -167,7 +167,9 @@ static void run_prepares(const heed_pipeline *pipeline, bool keys, heed_rows row
     int count = 0;
     for (int i = 0; i < pipeline->prepares; i++) {
         const heed_form_state *form = &pipeline->form[pipeline->prepare[i]];
-        hook[count] = keys ? form->form->prepare_key : form->form->prepare_query;
+        hook[count] = !keys                  ? form->form->prepare_query
+                      : pipeline->keys_ready ? NULL
+                                             : form->form->prepare_key;
         state[count] = form;
         count += hook[count] != NULL;
     }
