@@ -11,7 +11,8 @@
 extern "C" {
 #endif
 
-/** Element types. The block types pack 32 values of the last dimension (the last block may be short). */
+/** Element types. The block types pack 32 or 256 values of the last dimension (the last block may be short).
+ */
 typedef enum heed_type {
     HEED_F32 = 0,
     HEED_F16,
@@ -21,6 +22,22 @@ typedef enum heed_type {
                 first */
     HEED_I32,
     HEED_U8,
+    HEED_F64,
+    HEED_I8,
+    HEED_I16,
+    HEED_I64,
+    /* The other block types of GGUF files, with that format's layout. Q8_0 is HEED_Q8, Q4_0 is HEED_Q4. */
+    HEED_Q4_1,   /**< 32 values, 20 bytes: f16 scale, f16 offset, 16 bytes of nibbles */
+    HEED_Q5_0,   /**< 32 values, 22 bytes */
+    HEED_Q5_1,   /**< 32 values, 24 bytes */
+    HEED_Q2_K,   /**< 256 values, 84 bytes */
+    HEED_Q3_K,   /**< 256 values, 110 bytes */
+    HEED_Q4_K,   /**< 256 values, 144 bytes */
+    HEED_Q5_K,   /**< 256 values, 176 bytes */
+    HEED_Q6_K,   /**< 256 values, 210 bytes */
+    HEED_IQ4_NL, /**< 32 values, 18 bytes, levels at unequal distances */
+    HEED_IQ4_XS, /**< 256 values, 136 bytes, the same levels */
+    HEED_MXFP4,  /**< 32 values, 17 bytes: a power of two, then 4-bit floats. Has no NaN. */
     HEED_TYPES
 } heed_type;
 
@@ -39,7 +56,7 @@ typedef struct heed_tensor {
     int64_t stride[HEED_MAX_RANK];
 } heed_tensor;
 
-/** Name as in safetensors files, lower case: "f32", "q8", ... */
+/** Lower case: "f32", "q8", "q4_k", ... */
 HEED_API const char *heed_type_name(heed_type type);
 
 /** Finds a type by name; false when there is none. */
@@ -55,8 +72,12 @@ HEED_API heed_tensor heed_tensor_dense(void *data, heed_type type, int rank, con
  * negative. */
 HEED_API heed_status heed_tensor_bytes(heed_type type, int rank, const int64_t *shape, size_t *bytes);
 
-/** Writes @p n floats as values of @p type (quantising block types as FORMS of each type say; rounding to
- * nearest even). */
+/** Values in a block of @p type, 1 for types without blocks; 0 for no type. */
+HEED_API int64_t heed_type_block(heed_type type);
+
+/** Writes @p n floats as values of @p type, rounding to nearest even. HEED_Q8 and HEED_Q4 take their scale
+ * from the largest magnitude of a block, the other block types search for the scales of least squared error.
+ */
 HEED_API void heed_store(heed_type type, const float *from, void *to, int64_t n);
 
 /** Reads @p n consecutive values of @p type (one row, from its start) as floats. */

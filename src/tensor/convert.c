@@ -1,53 +1,16 @@
-/* Between floats and the stored types. 16-bit types round to nearest, ties to even, as the processor's own
- * conversions do.
+/* Between floats and the stored types.
  *
- * A block of q8 or q4 stands for 32 values by one f16 scale d and a small whole number each:
- *     q8:  d = max|x| / 127,   x = d n,          n = -127..127
- *     q4:  d = x_max / -8,     x = d (n - 8),    n = 0..15,   x_max the (first) entry of largest magnitude
- * n is the nearest level of the scale as stored, which is rounded. A block that holds a NaN, or values beyond
- * the range of the scale, reads back as NaN throughout: such a block has no levels, and the fault must not
- * vanish in the cache.
+ * Blocks of q8 and q4 are made for caches, so their scale is found quickly; the other block types are those
+ * of block.h. A block of q8 or q4 stands for 32 values by one f16 scale d and a small whole number each: q8:
+ * d = max|x| / 127,   x = d n,          n = -127..127 q4:  d = x_max / -8,     x = d (n - 8),    n = 0..15,
+ * x_max the (first) entry of largest magnitude n is the nearest level of the scale as stored, which is
+ * rounded. A block that holds a NaN, or values beyond the range of the scale, reads back as NaN throughout:
+ * such a block has no levels, and the fault must not vanish in the cache.
  */
-#include <heed/maths.h>
-#include <heed/tensor.h>
+#include "tensor/block.h"
+#include "tensor/half.h"
 
 enum { Q8_BYTES = 2 + HEED_BLOCK, Q4_BYTES = 2 + HEED_BLOCK / 2 };
-
-static inline uint16_t f16_from_float(float x)
-{
-    const uint32_t bits = heed_bits_of_float(x);
-    const uint32_t sign = bits >> 16 & 0x8000u, size = bits & 0x7fffffffu;
-    /* Adding 1/2 leaves multiples of 2^-24, the step of f16 below 2^-14, in the lowest bits of the sum. */
-    const uint32_t small = heed_bits_of_float(heed_float_from_bits(size) + 0.5f) - heed_bits_of_float(0.5f);
-    const uint32_t normal = (size - 0x38000000u + 0xfffu + (size >> 13 & 1u)) >> 13;
-    const uint32_t finite = size < 0x38800000u ? small : normal;
-    const uint32_t bounded = size < 0x47800000u ? finite : 0x7c00u;
-    const uint32_t nan = 0x7e00u | (size >> 13 & 0x3ffu);
-    return (uint16_t)(sign | (size > 0x7f800000u ? nan : bounded));
-}
-
-static inline float float_from_f16(uint16_t h)
-{
-    const uint32_t sign = (uint32_t)(h & 0x8000u) << 16, exponent = h & 0x7c00u, fraction = h & 0x3ffu;
-    const uint32_t small = heed_bits_of_float((float)(int32_t)fraction * 0x1p-24f);
-    const uint32_t normal = ((exponent | fraction) << 13) + 0x38000000u;
-    const uint32_t special = 0x7f800000u | fraction << 13;
-    const uint32_t finite = exponent ? normal : small;
-    return heed_float_from_bits(sign | (exponent == 0x7c00u ? special : finite));
-}
-
-static inline uint16_t bf16_from_float(float x)
-{
-    const uint32_t bits = heed_bits_of_float(x);
-    const uint32_t rounded = (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
-    const uint32_t nan = bits >> 16 | 0x40u;
-    return (uint16_t)((bits & 0x7fffffffu) > 0x7f800000u ? nan : rounded);
-}
-
-static inline float float_from_bf16(uint16_t b)
-{
-    return heed_float_from_bits((uint32_t)b << 16);
-}
 
 /* The whole number nearest to x / d within least..most. */
 static inline int level(float x, float d, float least, float most)
@@ -59,7 +22,7 @@ static inline int level(float x, float d, float least, float most)
 /* The scale as f16, NaN when the block has no levels. */
 static uint16_t block_scale(float scale)
 {
-    const uint16_t h = f16_from_float(scale);
+    const uint16_t h = heed_f16_from_float(scale);
     return (h & 0x7c00u) == 0x7c00u ? 0x7e00u : h;
 }
 
@@ -72,7 +35,7 @@ static void store_q8(const float x[HEED_BLOCK], uint8_t *block)
         nan |= x[i] != x[i];
     }
     const uint16_t h = block_scale(nan ? NAN : most / 127.0f);
-    const float d = h == 0x7e00u ? 0.0f : float_from_f16(h);
+    const float d = h == 0x7e00u ? 0.0f : heed_float_from_f16(h);
     memcpy(block, &h, sizeof h);
     for (int i = 0; i < HEED_BLOCK; i++)
         block[2 + i] = (uint8_t)(int8_t)level(x[i], d, -127.0f, 127.0f);
@@ -82,7 +45,7 @@ static void load_q8(const uint8_t *block, float x[HEED_BLOCK])
 {
     uint16_t h;
     memcpy(&h, block, sizeof h);
-    const float d = float_from_f16(h);
+    const float d = heed_float_from_f16(h);
     for (int i = 0; i < HEED_BLOCK; i++)
         x[i] = d * (float)(int8_t)block[2 + i];
 }
@@ -96,7 +59,7 @@ static void store_q4(const float x[HEED_BLOCK], uint8_t *block)
         nan |= x[i] != x[i];
     }
     const uint16_t h = block_scale(nan ? NAN : most / -8.0f);
-    const float d = h == 0x7e00u ? 0.0f : float_from_f16(h);
+    const float d = h == 0x7e00u ? 0.0f : heed_float_from_f16(h);
     memcpy(block, &h, sizeof h);
     for (int i = 0; i < HEED_BLOCK / 2; i++) {
         const int low = level(x[i], d, -8.0f, 7.0f) + 8;
@@ -109,7 +72,7 @@ static void load_q4(const uint8_t *block, float x[HEED_BLOCK])
 {
     uint16_t h;
     memcpy(&h, block, sizeof h);
-    const float d = float_from_f16(h);
+    const float d = heed_float_from_f16(h);
     for (int i = 0; i < HEED_BLOCK / 2; i++) {
         x[i] = d * (float)((block[2 + i] & 15) - 8);
         x[i + HEED_BLOCK / 2] = d * (float)((block[2 + i] >> 4) - 8);
@@ -142,16 +105,39 @@ static void load_blocks(void (*load)(const uint8_t *, float *), int bytes, const
     }
 }
 
-static int32_t i32_from_float(float x)
+static void store_other_blocks(heed_type type, const float *from, uint8_t *to, int64_t n)
+{
+    const heed_block_format *format = heed_block_format_of(type);
+    int64_t i = 0;
+    for (; format && i + format->values <= n; i += format->values, to += format->bytes)
+        heed_block_store(format, from + i, to);
+    if (format && i < n) {
+        float last[HEED_MOST_VALUES] = {0};
+        memcpy(last, from + i, (size_t)(n - i) * sizeof *last);
+        heed_block_store(format, last, to);
+    }
+}
+
+static void load_other_blocks(heed_type type, const uint8_t *from, float *to, int64_t n)
+{
+    const heed_block_format *format = heed_block_format_of(type);
+    int64_t i = 0;
+    for (; format && i + format->values <= n; i += format->values, from += format->bytes)
+        heed_block_load(format, from, to + i);
+    if (format && i < n) {
+        float last[HEED_MOST_VALUES];
+        heed_block_load(format, from, last);
+        memcpy(to + i, last, (size_t)(n - i) * sizeof *last);
+    }
+}
+
+/* Nearest whole number within least..most, 0 for NaN. The limits themselves are powers of two, or that
+ * minus 1. */
+static int64_t whole(float x, int64_t least, int64_t most)
 {
     if (x != x)
         return 0;
-    return x >= 0x1p31f ? INT32_MAX : x < -0x1p31f ? INT32_MIN : (int32_t)rintf(x);
-}
-
-static uint8_t u8_from_float(float x)
-{
-    return (uint8_t)(x > 255.0f ? 255.0f : x > 0.0f ? rintf(x) : 0.0f);
+    return x >= (float)most ? most : x <= (float)least ? least : (int64_t)rintf(x);
 }
 
 #define EACH(type, expression)                                                                               \
@@ -165,10 +151,10 @@ void heed_store(heed_type type, const float *from, void *to, int64_t n)
         memcpy(to, from, (size_t)n * sizeof *from);
         break;
     case HEED_F16:
-        EACH(uint16_t *, f16_from_float(from[i]));
+        EACH(uint16_t *, heed_f16_from_float(from[i]));
         break;
     case HEED_BF16:
-        EACH(uint16_t *, bf16_from_float(from[i]));
+        EACH(uint16_t *, heed_bf16_from_float(from[i]));
         break;
     case HEED_Q8:
         store_blocks(store_q8, Q8_BYTES, from, to, n);
@@ -177,12 +163,25 @@ void heed_store(heed_type type, const float *from, void *to, int64_t n)
         store_blocks(store_q4, Q4_BYTES, from, to, n);
         break;
     case HEED_I32:
-        EACH(int32_t *, i32_from_float(from[i]));
+        EACH(int32_t *, (int32_t)whole(from[i], INT32_MIN, INT32_MAX));
         break;
     case HEED_U8:
-        EACH(uint8_t *, u8_from_float(from[i]));
+        EACH(uint8_t *, (uint8_t)whole(from[i], 0, UINT8_MAX));
         break;
-    case HEED_TYPES:
+    case HEED_F64:
+        EACH(double *, from[i]);
+        break;
+    case HEED_I8:
+        EACH(int8_t *, (int8_t)whole(from[i], INT8_MIN, INT8_MAX));
+        break;
+    case HEED_I16:
+        EACH(int16_t *, (int16_t)whole(from[i], INT16_MIN, INT16_MAX));
+        break;
+    case HEED_I64:
+        EACH(int64_t *, whole(from[i], INT64_MIN, INT64_MAX));
+        break;
+    default:
+        store_other_blocks(type, from, to, n);
         break;
     }
 }
@@ -194,10 +193,10 @@ void heed_load(heed_type type, const void *from, float *to, int64_t n)
         memcpy(to, from, (size_t)n * sizeof *to);
         break;
     case HEED_F16:
-        EACH(float *, float_from_f16(((const uint16_t *)from)[i]));
+        EACH(float *, heed_float_from_f16(((const uint16_t *)from)[i]));
         break;
     case HEED_BF16:
-        EACH(float *, float_from_bf16(((const uint16_t *)from)[i]));
+        EACH(float *, heed_float_from_bf16(((const uint16_t *)from)[i]));
         break;
     case HEED_Q8:
         load_blocks(load_q8, Q8_BYTES, from, to, n);
@@ -211,7 +210,20 @@ void heed_load(heed_type type, const void *from, float *to, int64_t n)
     case HEED_U8:
         EACH(float *, (float)((const uint8_t *)from)[i]);
         break;
-    case HEED_TYPES:
+    case HEED_F64:
+        EACH(float *, (float)((const double *)from)[i]);
+        break;
+    case HEED_I8:
+        EACH(float *, (float)((const int8_t *)from)[i]);
+        break;
+    case HEED_I16:
+        EACH(float *, (float)((const int16_t *)from)[i]);
+        break;
+    case HEED_I64:
+        EACH(float *, (float)((const int64_t *)from)[i]);
+        break;
+    default:
+        load_other_blocks(type, from, to, n);
         break;
     }
 }

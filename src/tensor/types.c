@@ -7,11 +7,32 @@ typedef struct type_info {
     int64_t values, bytes; /* of the smallest unit: one value, or one block */
 } type_info;
 
+/* clang-format off */
 static const type_info types[HEED_TYPES] = {
-    [HEED_F32] = {"f32", 1, 4},         [HEED_F16] = {"f16", 1, 2},         [HEED_BF16] = {"bf16", 1, 2},
-    [HEED_Q8] = {"q8", HEED_BLOCK, 34}, [HEED_Q4] = {"q4", HEED_BLOCK, 18}, [HEED_I32] = {"i32", 1, 4},
-    [HEED_U8] = {"u8", 1, 1},
+    [HEED_F32]    = {"f32",      1,   4},
+    [HEED_F16]    = {"f16",      1,   2},
+    [HEED_BF16]   = {"bf16",     1,   2},
+    [HEED_Q8]     = {"q8",      32,  34},
+    [HEED_Q4]     = {"q4",      32,  18},
+    [HEED_I32]    = {"i32",      1,   4},
+    [HEED_U8]     = {"u8",       1,   1},
+    [HEED_F64]    = {"f64",      1,   8},
+    [HEED_I8]     = {"i8",       1,   1},
+    [HEED_I16]    = {"i16",      1,   2},
+    [HEED_I64]    = {"i64",      1,   8},
+    [HEED_Q4_1]   = {"q4_1",    32,  20},
+    [HEED_Q5_0]   = {"q5_0",    32,  22},
+    [HEED_Q5_1]   = {"q5_1",    32,  24},
+    [HEED_Q2_K]   = {"q2_k",   256,  84},
+    [HEED_Q3_K]   = {"q3_k",   256, 110},
+    [HEED_Q4_K]   = {"q4_k",   256, 144},
+    [HEED_Q5_K]   = {"q5_k",   256, 176},
+    [HEED_Q6_K]   = {"q6_k",   256, 210},
+    [HEED_IQ4_NL] = {"iq4_nl",  32,  18},
+    [HEED_IQ4_XS] = {"iq4_xs", 256, 136},
+    [HEED_MXFP4]  = {"mxfp4",   32,  17},
 };
+/* clang-format on */
 
 static bool is_type(heed_type type)
 {
@@ -31,6 +52,11 @@ bool heed_type_from_name(const char *name, heed_type *type)
             return true;
         }
     return false;
+}
+
+int64_t heed_type_block(heed_type type)
+{
+    return is_type(type) ? types[type].values : 0;
 }
 
 int64_t heed_type_bytes(heed_type type, int64_t n)
