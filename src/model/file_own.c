@@ -127,11 +127,19 @@ heed_status heed_file_join(heed_model_file *file, heed_model_file **parts, int c
     return heed_file_index(file);
 }
 
+/* Of what a type's numbers are read as. Blocks may lie anywhere. */
+static size_t element_alignment(heed_type type)
+{
+    static const uint8_t alignment[HEED_TYPES] = {
+        [HEED_F32] = 4, [HEED_F16] = 2, [HEED_BF16] = 2, [HEED_I32] = 4,
+        [HEED_F64] = 8, [HEED_I16] = 2, [HEED_I64] = 8};
+    return type < HEED_TYPES && alignment[type] ? alignment[type] : 1;
+}
+
 heed_status heed_file_view(heed_model_file *file, heed_model_tensor *tensor, heed_type type,
                            const unsigned char *data)
 {
-    /* Every element of the types that the library has is 1, 2 or 4 bytes, blocks begin with 2. */
-    const size_t alignment = type == HEED_F32 || type == HEED_I32 ? 4 : type == HEED_U8 ? 1 : 2;
+    const size_t alignment = element_alignment(type);
     const bool known = type != HEED_TYPES && tensor->rank <= HEED_MAX_RANK;
     if (known && tensor->bytes > 0 && (uintptr_t)data % alignment != 0) {
         char name[80];

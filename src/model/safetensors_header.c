@@ -16,9 +16,9 @@ typedef struct dtype_info {
 
 static const dtype_info dtypes[] = {
     {"F32", 32, HEED_F32},      {"F16", 16, HEED_F16},      {"BF16", 16, HEED_BF16},
-    {"I32", 32, HEED_I32},      {"U8", 8, HEED_U8},         {"F64", 64, HEED_TYPES},
-    {"I64", 64, HEED_TYPES},    {"U64", 64, HEED_TYPES},    {"U32", 32, HEED_TYPES},
-    {"I16", 16, HEED_TYPES},    {"U16", 16, HEED_TYPES},    {"I8", 8, HEED_TYPES},
+    {"I32", 32, HEED_I32},      {"U8", 8, HEED_U8},         {"F64", 64, HEED_F64},
+    {"I64", 64, HEED_I64},      {"U64", 64, HEED_TYPES},    {"U32", 32, HEED_TYPES},
+    {"I16", 16, HEED_I16},      {"U16", 16, HEED_TYPES},    {"I8", 8, HEED_I8},
     {"BOOL", 8, HEED_TYPES},    {"C64", 64, HEED_TYPES},    {"F8_E4M3", 8, HEED_TYPES},
     {"F8_E5M2", 8, HEED_TYPES}, {"F8_E8M0", 8, HEED_TYPES}, {"F6_E2M3", 6, HEED_TYPES},
     {"F6_E3M2", 6, HEED_TYPES}, {"F4", 4, HEED_TYPES},
