@@ -3,7 +3,7 @@
 _heed()
 {
     local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]} command=${COMP_WORDS[1]}
-    local commands="attend explain forms random bench help"
+    local commands="attend explain forms random info bench help"
     COMPREPLY=()
 
     if ((COMP_CWORD == 1)); then
@@ -39,6 +39,10 @@ _heed()
         ;;
     random)
         COMPREPLY=($(compgen -W "--shape --spec --type --backward --seed --help" -- "$word"))
+        [[ $word == -* ]] || COMPREPLY=($(compgen -f -- "$word"))
+        ;;
+    info)
+        COMPREPLY=($(compgen -W "--tensors --metadata --json --help" -- "$word"))
         [[ $word == -* ]] || COMPREPLY=($(compgen -f -- "$word"))
         ;;
     bench)

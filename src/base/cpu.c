@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#if defined(__x86_64__)
+#if defined(HEED_HAVE_AVX2) || defined(HEED_HAVE_AVX512)
 #include <cpuid.h>
 #define CPU_HAS(feature) (__builtin_cpu_supports(feature) != 0)
 

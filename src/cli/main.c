@@ -5,9 +5,10 @@
 
 #include <signal.h>
 #include <string.h>
+#include <unistd.h>
 
 const cli_command *const cli_commands[] = {
-    &cli_attend, &cli_explain, &cli_forms, &cli_random,
+    &cli_attend, &cli_explain, &cli_forms, &cli_random, &cli_info_command,
 #ifdef HEED_BENCH
     &cli_bench,
 #endif
@@ -37,9 +38,29 @@ static int finish(int status)
     return status;
 }
 
+/* A mapped file that another program makes shorter takes its pages away from under whoever reads them. */
+static void end_by_lost_pages(int number, siginfo_t *info, void *context)
+{
+    static const char said[] = "heed: a file became shorter, or its disk failed, while it was being read; "
+                               "the work is not finished\n";
+    (void)number;
+    (void)context;
+    if (info->si_code == BUS_ADRERR && write(STDERR_FILENO, said, sizeof said - 1) > 0)
+        _exit(CLI_ERROR);
+    signal(SIGBUS, SIG_DFL);
+    raise(SIGBUS);
+}
+
+static void set_signals(void)
+{
+    const struct sigaction lost = {.sa_sigaction = end_by_lost_pages, .sa_flags = SA_SIGINFO};
+    sigaction(SIGBUS, &lost, NULL);
+    signal(SIGXFSZ, SIG_IGN); /* a file that grows too large is an error to report, not an end */
+}
+
 int main(int argc, char **argv)
 {
-    signal(SIGXFSZ, SIG_IGN); /* a file that grows too large is an error to report, not an end */
+    set_signals();
     if (argc < 2) {
         char *words[] = {"help", NULL};
         return finish(cli_help.run(1, words));

@@ -38,8 +38,12 @@ const char *heed_printable(const char *name, char *text, size_t size)
     for (; name[i] && i + 1 < size; i++)
         text[i] = (unsigned char)name[i] < 32 || name[i] == 127 ? '?' : name[i];
     text[i] = 0;
-    if (name[i] && size > 4)
-        memcpy(text + size - 4, "...", 4);
+    if (name[i] && size > 4) {
+        size_t cut = size - 4; /* between characters of UTF-8 */
+        while (cut > 0 && ((unsigned char)name[cut] & 0xc0) == 0x80)
+            cut--;
+        memcpy(text + cut, "...", 4);
+    }
     return text;
 }
 
