@@ -49,16 +49,21 @@ float heed_block_e(const heed_block_parts *parts)
     return heed_float_from_f16(parts->e);
 }
 
+void heed_block_values(const heed_block_format *format, const heed_block_parts *parts, float *x)
+{
+    const float d = heed_block_d(format, parts), e = heed_block_e(parts);
+    for (int g = 0; g < format->values / format->group; g++) {
+        const float scale = d * (float)parts->sub_scale[g], offset = e * (float)parts->sub_offset[g];
+        for (int i = g * format->group; i < (g + 1) * format->group; i++) {
+            const float product = scale * (float)heed_block_level(format, parts->level[i]);
+            x[i] = format->sub.most_offset > 0 ? product + offset : product;
+        }
+    }
+}
+
 void heed_block_load(const heed_block_format *format, const uint8_t *block, float *x)
 {
     heed_block_parts parts;
     format->take(block, &parts);
-    const float d = heed_block_d(format, &parts), e = heed_block_e(&parts);
-    for (int g = 0; g < format->values / format->group; g++) {
-        const float scale = d * (float)parts.sub_scale[g], offset = e * (float)parts.sub_offset[g];
-        for (int i = g * format->group; i < (g + 1) * format->group; i++) {
-            const float product = scale * (float)heed_block_level(format, parts.level[i]);
-            x[i] = format->sub.most_offset > 0 ? product + offset : product;
-        }
-    }
+    heed_block_values(format, &parts, x);
 }

@@ -59,6 +59,7 @@ static inline int heed_block_level(const heed_block_format *format, int level)
 }
 
 /* A block's values. */
+void heed_block_values(const heed_block_format *format, const heed_block_parts *parts, float *x);
 void heed_block_load(const heed_block_format *format, const uint8_t *block, float *x);
 
 /* Finds scales and levels of little squared error. A block that holds a NaN or an infinity, or values beyond

@@ -27,11 +27,13 @@ int64_t heed_matrix_cols(const heed_matrix *matrix);
 size_t heed_matrix_bytes(const heed_matrix *matrix);       /* as packed */
 const char *heed_matrix_kernel(const heed_matrix *matrix); /* "q4_1 x int8, avx512-vnni": for reports */
 
-/* Bytes of work memory that heed_product needs for n rows. */
-size_t heed_product_scratch(const heed_matrix *matrix, int64_t n);
+/* Bytes of work memory that heed_product needs for n rows on that many threads; grows with both. SIZE_MAX
+ * when they are more than can be counted. */
+size_t heed_product_scratch(const heed_matrix *matrix, int64_t n, int threads);
 
 /* out [n][rows] with out_stride floats from row to row, from x [n][cols]. `add`: adds to what is in `out` (a
- * residual). `scratch`: heed_product_scratch(matrix, n) bytes, 64-byte aligned. Allocates nothing. */
+ * residual). `scratch`: heed_product_scratch(matrix, n, threads) bytes, 64-byte aligned. Allocates nothing.
+ */
 typedef struct heed_product_call {
     const float *x;
     float *out;

@@ -1,0 +1,59 @@
+/* One row of whole numbers times a panel. The panel is read once from its first byte to its last and taken
+ * apart in registers, so that memory sets the pace. */
+#include "tensor/kernels/parts.h"
+
+WHOLE INLINE void few(whole_kind kind, const heed_panel_layout *layout, const uint8_t *panel,
+                      const whole_piece *piece, float *to)
+{
+    const bytes table = table_vector(layout->format);
+    const int steps = kind.group / HEED_STEP, groups = HEED_WHOLE / kind.group;
+    const int blocks = kind.own ? HEED_MOST_VALUES / HEED_WHOLE : 1; /* of a span */
+    floats sum[PANEL_VECTORS];
+#pragma GCC unroll 8
+    for (int p = 0; p < PANEL_VECTORS; p++)
+        sum[p] = (floats){0};
+    for (int64_t block = 0; block < piece->blocks; block += blocks, panel += layout->bytes)
+        for (int b = 0; b < blocks; b++) {
+            const int8_t *x = piece->whole + (block + b) * HEED_WHOLE;
+            const uint8_t *level = panel + layout->levels + (size_t)b * layout->level_bytes;
+            const floats scale = all(piece->scale[block + b]);
+#pragma GCC unroll 2
+            for (int g = 0; g < groups; g++) {
+                const int64_t at = (block + b) * groups + g;
+                ints whole[PANEL_VECTORS];
+#pragma GCC unroll 8
+                for (int p = 0; p < PANEL_VECTORS; p++)
+                    whole[p] = (ints){0} + piece->init[at];
+#pragma GCC unroll 8
+                for (int s = g * steps; s < (g + 1) * steps; s++) {
+                    const ints four_x = four(x + HEED_STEP * s);
+#pragma GCC unroll 8
+                    for (int p = 0; p < PANEL_VECTORS; p++)
+                        whole[p] =
+                            dot(whole[p], level_vector(kind, level, s, p, table), four_x, kind_small(kind));
+                }
+#pragma GCC unroll 8
+                for (int p = 0; p < PANEL_VECTORS; p++) {
+                    const floats w = scale_vector(kind, layout, panel, b * groups + g, p);
+                    sum[p] += __builtin_convertvector(whole[p], floats) * w * scale;
+                    if (kind.offsets)
+                        sum[p] +=
+                            offset_vector(kind, layout, panel, b * groups + g, p) * all(piece->shift[at]);
+                }
+            }
+        }
+#pragma GCC unroll 8
+    for (int p = 0; p < PANEL_VECTORS; p++)
+        *(floats_any *)(void *)(to + LANES * p) = sum[p];
+}
+
+#define FEW(type, bits, group, zero, offsets, own, table, bf16)                                              \
+    WHOLE static void few_##type(const heed_panel_layout *layout, const uint8_t *panel,                      \
+                                 const whole_piece *piece, float *to)                                        \
+    {                                                                                                        \
+        few((whole_kind){bits, group, zero, offsets, own, table, bf16}, layout, panel, piece, to);           \
+    }
+WHOLE_KINDS(FEW)
+
+#define NAME(type, bits, group, zero, offsets, own, table, bf16) [HEED_##type] = few_##type,
+whole_few *const heed_whole_few[HEED_TYPES] = {WHOLE_KINDS(NAME)};
