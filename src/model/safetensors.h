@@ -48,7 +48,7 @@ const char *heed_printable(const char *name, char *text, size_t size);
 
 typedef struct heed_named_tensor {
     const char *name;
-    heed_tensor tensor; /* dense; f32, f16, bf16, i32 or u8 */
+    heed_tensor tensor; /* dense; no block type */
 } heed_named_tensor;
 
 /* Writes a file with these tensors and the pairs of `metadata` (key, value, ..., NULL; or NULL). It is
@@ -56,5 +56,14 @@ typedef struct heed_named_tensor {
  * a file that was there is intact. */
 heed_status heed_safetensors_write(const char *path, const heed_named_tensor *tensors, int count,
                                    const char *const *metadata);
+
+/* Writes the bytes of tensor i, as many as its type and shape take. */
+struct heed_output;
+typedef heed_status (*heed_tensor_source)(void *context, int i, struct heed_output *output);
+
+/* The same for data that is made while it is written: `source` is called once for each tensor, in the order
+ * of the file, and the tensors' own data is not looked at. */
+heed_status heed_safetensors_stream(const char *path, const heed_named_tensor *tensors, int count,
+                                    const char *const *metadata, heed_tensor_source source, void *context);
 
 #endif
