@@ -3,7 +3,7 @@
 _heed()
 {
     local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]} command=${COMP_WORDS[1]}
-    local commands="attend explain forms random info bench help"
+    local commands="attend explain forms random info convert bench help"
     COMPREPLY=()
 
     if ((COMP_CWORD == 1)); then
@@ -12,7 +12,16 @@ _heed()
     fi
     case $before in
     --kv) COMPREPLY=($(compgen -W "f32 f16 bf16 q8 q4" -- "$word")) && return ;;
-    --type | --q-type) COMPREPLY=($(compgen -W "f32 f16 bf16" -- "$word")) && return ;;
+    --type | --embedding)
+        if [[ $command == convert ]]; then
+            COMPREPLY=($(compgen -W "keep f32 f16 bf16 q8_0 q5_1 q5_0 q4_1 q4_0 q6_k q5_k q4_k q3_k q2_k iq4_nl iq4_xs
+                mxfp4" -- "$word"))
+        else
+            COMPREPLY=($(compgen -W "f32 f16 bf16" -- "$word"))
+        fi
+        return
+        ;;
+    --q-type) COMPREPLY=($(compgen -W "f32 f16 bf16" -- "$word")) && return ;;
     --isa) COMPREPLY=($(compgen -W "auto portable avx2 avx512 neon" -- "$word")) && return ;;
     --kernel) COMPREPLY=($(compgen -W "auto flash rows sparse decode" -- "$word")) && return ;;
     -o | --output) COMPREPLY=($(compgen -f -- "$word")) && return ;;
@@ -43,6 +52,10 @@ _heed()
         ;;
     info)
         COMPREPLY=($(compgen -W "--tensors --metadata --json --help" -- "$word"))
+        [[ $word == -* ]] || COMPREPLY=($(compgen -f -- "$word"))
+        ;;
+    convert)
+        COMPREPLY=($(compgen -W "--type --embedding --threads --json --help" -- "$word"))
         [[ $word == -* ]] || COMPREPLY=($(compgen -f -- "$word"))
         ;;
     bench)

@@ -28,7 +28,7 @@ static void nothing_help_and_version_are_answered(void **state)
 static void examples_of_the_help_work_when_pasted(void **state)
 {
     (void)state;
-    static const char *const commands[] = {"attend", "explain", "forms", "random", "info", "help"};
+    static const char *const commands[] = {"attend", "explain", "forms", "random", "info", "convert", "help"};
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
         run("help %s", commands[i]);
         assert_int_equal(ran.status, 0);

@@ -39,6 +39,7 @@ typedef struct heed_gguf_type {
 /* NULL for numbers that no known version of the format has. */
 const heed_gguf_type *heed_gguf_type_of(uint32_t number);
 const heed_gguf_type *heed_gguf_type_for(heed_type type);
+const heed_gguf_type *heed_gguf_type_named(const char *name);
 /* HEED_TYPES where the library has no such type. */
 heed_type heed_gguf_element(const heed_gguf_type *type);
 

@@ -44,3 +44,11 @@ const heed_gguf_type *heed_gguf_type_for(heed_type type)
             return &types[i];
     return NULL;
 }
+
+const heed_gguf_type *heed_gguf_type_named(const char *name)
+{
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        if (!strcmp(types[i].name, name))
+            return &types[i];
+    return NULL;
+}

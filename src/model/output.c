@@ -13,6 +13,8 @@ enum { BUFFER_BYTES = 1 << 18 };
 
 static heed_status failed(const heed_output *output, int error)
 {
+    if (error == EFAULT) /* the system itself met a page that is no longer there */
+        return heed_fail(HEED_IO, "%s: a file became shorter while it was being copied from", output->path);
     return heed_fail(HEED_IO, "%s: cannot be written: %s", output->path, strerror(error));
 }
 
