@@ -10,9 +10,8 @@
 #include "attend/kernels/decode_load.h"
 #include <string.h>
 
-#define FAR_BYTES                                                                                            \
-    12288 /* how far ahead of use rows are fetched into the second cache, and into the first                 \
-           */
+/* How far ahead of use rows are fetched into the second cache, and into the first. */
+#define FAR_BYTES 12288
 #define NEAR_BYTES 6144
 
 /* What the functions below work on. */
