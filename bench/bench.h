@@ -35,6 +35,10 @@ double bench_measure_flops(int threads);
 double bench_measure_bandwidth(int threads);
 void bench_machine_free(void);
 
+/* Memory in pages of 2 MiB where the system grants them, as a cache that is read from end to end should have
+ * it; to be freed with free. */
+void *bench_allocate(size_t bytes);
+
 double bench_now(void);
 
 typedef struct bench_options {

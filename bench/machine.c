@@ -3,6 +3,7 @@
 #include <omp.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 
 #define BUFFER ((size_t)1 << 30)
@@ -74,6 +75,17 @@ double bench_measure_flops(int threads)
     return (double)threads * (double)turns * CHAINS * lanes * 2.0 / seconds;
 }
 
+#define HUGE_PAGE ((size_t)2 << 20)
+
+void *bench_allocate(size_t bytes)
+{
+    const size_t page = bytes >= 2 * HUGE_PAGE ? HUGE_PAGE : 64;
+    void *memory = aligned_alloc(page, (bytes + page - 1) / page * page);
+    if (memory && page == HUGE_PAGE)
+        madvise(memory, bytes, MADV_HUGEPAGE); /* slower pages will do where it fails */
+    return memory;
+}
+
 static char *buffer;
 
 void bench_machine_free(void)
@@ -85,7 +97,7 @@ void bench_machine_free(void)
 double bench_measure_bandwidth(int threads)
 {
     if (!buffer) {
-        buffer = aligned_alloc(64, BUFFER);
+        buffer = bench_allocate(BUFFER);
         if (!buffer)
             return 0.0;
         memset(buffer, 1, BUFFER);

@@ -35,7 +35,7 @@ static bool make_tensor(heed_tensor *tensor, heed_type type, int64_t a, int64_t 
     size_t bytes;
     if (heed_tensor_bytes(type, 4, shape, &bytes) != HEED_OK)
         return false;
-    char *data = aligned_alloc(64, (bytes + 63) / 64 * 64);
+    char *data = bench_allocate(bytes);
     float *row = malloc((size_t)d * sizeof(float));
     if (!data || !row) {
         free(data);

@@ -6,10 +6,10 @@
 #include "attend/kernels/flash.h"
 
 #define HEED_PIECE                                                                                           \
-    1024              /* keys of a piece of work: the same cuts whatever the batch, the                      \
-                         threads and M */
-#define HEED_AHEAD 64 /* most rows that are fetched before they are needed */
-#define HEED_PLANES 3 /* bytes of a whole-number query */
+    1024               /* keys of a piece of work: the same cuts whatever the batch, the                     \
+                          threads and M */
+#define HEED_AHEAD 128 /* most rows that are fetched before they are needed */
+#define HEED_PLANES 3  /* bytes of a whole-number query */
 
 /* A query's 32 entries that meet one block of quantised keys, as whole numbers
  * of three signed bytes: q = step sum_p 256^p plane[p], four entries to a word.
@@ -27,8 +27,10 @@ typedef struct heed_decode_rows {
     int count;              /* rows, a multiple of HEED_SUB; the last may stand several times
                              */
     int dim;                /* entries of a row */
-    const char *const *row; /* [count], and behind them `ahead` rows that will be read next */
-    int ahead, lines;       /* cache lines of such a row */
+    const char *const *row; /* [count], and behind them HEED_AHEAD rows that will be read next */
+    int far, near;          /* rows ahead that are fetched into the second cache, and into the first; near:
+                               quantised rows only, far may be 0 for them */
+    int lines;              /* cache lines of such a row */
     uint16_t *half;         /* [blocks][HEED_SUB] room for scales of quantised values */
 } heed_decode_rows;
 
@@ -157,11 +159,23 @@ static inline int heed_row_blocks(const heed_decode_rows *rows)
     return (rows->dim + HEED_BLOCK - 1) / HEED_BLOCK;
 }
 
-static inline void heed_fetch_row(const char *row, int lines)
+/* (Always in line: a compiler drops calls of functions that do nothing but fetch.) A line into the second
+ * cache. The first has too few requests open at a time to fill the bandwidth with them; what it lacks comes
+ * from the second while the processor works ahead. */
+HEED_INLINE void heed_fetch_far(const char *at)
 {
-    __builtin_prefetch(row);
-    for (int l = 1; l < lines; l++)
-        __builtin_prefetch(row + l * 64);
+    __builtin_prefetch(at, 0, 2);
+}
+
+/* What will be needed when row j + near, and j + far, is read. */
+HEED_INLINE void heed_fetch_rows(const heed_decode_rows *rows, int j)
+{
+    const char *near = rows->row[j + rows->near], *far = rows->row[j + rows->far];
+    for (int l = 0; l < rows->lines; l++) {
+        __builtin_prefetch(near + l * 64);
+        if (rows->far > 0)
+            heed_fetch_far(far + l * 64);
+    }
 }
 
 #endif

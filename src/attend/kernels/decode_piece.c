@@ -10,7 +10,9 @@
 #include "attend/kernels/decode_load.h"
 #include <string.h>
 
-#define FETCH_BYTES 4096 /* how far ahead of use rows are fetched */
+/* How far ahead of use rows are fetched into the second cache, and into the first. */
+#define FAR_BYTES 12288
+#define NEAR_BYTES 6144
 
 /* What the functions below work on. */
 typedef struct passing {
@@ -111,7 +113,8 @@ static heed_decode_rows rows_of(const heed_decode_work *work, const part *at, co
                               .count = at->count,
                               .dim = (int)tensor->shape[3],
                               .row = row,
-                              .ahead = smaller(FETCH_BYTES / bytes + HEED_SUB, HEED_AHEAD),
+                              .far = tensor->type == HEED_Q4 ? 0 : smaller(FAR_BYTES / bytes + 1, HEED_AHEAD),
+                              .near = smaller(NEAR_BYTES / bytes + 1, HEED_AHEAD),
                               .lines = (int)((bytes + 32) / 64),
                               .half = work->half};
 }

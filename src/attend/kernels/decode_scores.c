@@ -53,32 +53,110 @@ HEED_INLINE heed_vec add_across(const heed_vec *x)
 #endif
 }
 
-/* sum[r pairs + j] += the products of one vector of each of `rows` queries and
- * `pairs` keys: vector i of blocks that begin at `at`, or the one at `at`, or
- * its first `part` entries. */
-HEED_INLINE void multiply(const heed_type type, const int rows, const int pairs, const char *const *row,
-                          const char *const *next, int64_t at, int i, int part, const float *scale,
-                          const float *query, int64_t stride, heed_vec *sum)
+/* sum[r pairs + j] += the products of vector i of the blocks that begin at `at`, of `rows` queries and
+ * `pairs` keys. */
+HEED_INLINE void multiply_blocks(const heed_type type, const int rows, const int pairs,
+                                 const char *const *row, int64_t at, int i, const float *scale,
+                                 const float *query, int64_t stride, heed_vec *sum)
 {
-    if (next && !heed_is_blocks(type) && at % 64 == 0)
-#pragma GCC unroll 16
-        for (int j = 0; j < pairs; j++)
-            __builtin_prefetch(next[j] + at);
     heed_vec left[4];
 #pragma GCC unroll 4
     for (int r = 0; r < rows; r++)
         left[r] = heed_vec_load(query + r * stride);
 #pragma GCC unroll 16
     for (int j = 0; j < pairs; j++) {
-        heed_vec right;
-        if (heed_is_blocks(type))
-            right = heed_load_block_vec(type, row[j] + at, i) * scale[j];
-        else
-            right = part ? heed_load_part(type, row[j] + at, part) : heed_load_vec(type, row[j] + at);
+        const heed_vec right = heed_load_block_vec(type, row[j] + at, i) * scale[j];
 #pragma GCC unroll 4
         for (int r = 0; r < rows; r++)
             sum[r * pairs + j] += left[r] * right;
     }
+}
+
+/* False where a scale is not finite. */
+HEED_INLINE bool score_blocks(const heed_type type, const int rows, const int pairs, const char *const *row,
+                              int dim, const float *query, int64_t stride, heed_vec *sum)
+{
+    bool odd = false;
+    int64_t at = 0; /* bytes */
+#pragma GCC unroll 16
+    for (int i = 0; i < SUMS; i++)
+        sum[i] = (heed_vec){0};
+    for (int d = 0; d < dim; d += HEED_BLOCK, at += heed_step_bytes(type)) {
+        float scale[SUMS];
+#pragma GCC unroll 16
+        for (int j = 0; j < pairs; j++)
+            scale[j] = heed_load_scale(row[j] + at, &odd);
+        for (int i = 0; i < HEED_BLOCK_VECTORS; i++)
+            multiply_blocks(type, rows, pairs, row, at, i, scale, query + d + i * HEED_WIDTH, stride, sum);
+    }
+    return !odd;
+}
+
+/* A vector that is used several times is loaded once: as an operand in memory it would be loaded each time.
+ */
+#if HEED_WIDTH == 16
+#define IN_REGISTER(x) __asm__("" : "+v"(x))
+#else
+#define IN_REGISTER(x) ((void)0)
+#endif
+#define TOGETHER(rows) ((rows) == 1 ? 1 : (rows) > 2 && HEED_WIDTH == 16 ? 4 : 2)
+
+/* sum[r pairs + j] = the products of one key or two, read from end to end: a processor sees what comes next
+ * in memory only where addresses rise. Two chains of sums hide the time that an addition takes. */
+HEED_INLINE void multiply_keys(const heed_type type, const int rows, const int pairs, const char *const *row,
+                               const char *const *next, int dim, const float *query, int64_t stride,
+                               heed_vec *sum)
+{
+    const int together = TOGETHER(rows), chains = rows > 2 ? 1 : 2;
+    const int64_t bytes = heed_step_bytes(type);
+    heed_vec total[2][4][4];
+#pragma GCC unroll 2
+    for (int c = 0; c < 2; c++)
+#pragma GCC unroll 4
+        for (int r = 0; r < 4; r++)
+            total[c][r][0] = total[c][r][1] = total[c][r][2] = total[c][r][3] = (heed_vec){0};
+    int d = 0;
+    for (; d + chains * HEED_WIDTH <= dim; d += chains * HEED_WIDTH) {
+        if (next && (chains * HEED_WIDTH * bytes >= 64 || d * bytes % 64 == 0))
+#pragma GCC unroll 4
+            for (int j = 0; j < together; j++)
+                heed_fetch_far(next[j] + d * bytes);
+#pragma GCC unroll 2
+        for (int c = 0; c < chains; c++) {
+            heed_vec right[4];
+#pragma GCC unroll 4
+            for (int j = 0; j < together; j++)
+                right[j] = heed_load_vec(type, row[j] + (d + c * HEED_WIDTH) * bytes);
+#pragma GCC unroll 4
+            for (int r = 0; r < rows; r++) {
+                heed_vec left = heed_vec_load(query + r * stride + d + c * HEED_WIDTH);
+                IN_REGISTER(left);
+#pragma GCC unroll 4
+                for (int j = 0; j < together; j++)
+                    total[c][r][j] += left * right[j];
+            }
+        }
+    }
+    for (; d < dim; d += HEED_WIDTH)
+#pragma GCC unroll 4
+        for (int j = 0; j < together; j++) {
+            heed_vec right;
+            if (d + HEED_WIDTH <= dim)
+                right = heed_load_vec(type, row[j] + d * bytes);
+            else
+                right = heed_load_part(type, row[j] + d * bytes, dim - d);
+#pragma GCC unroll 4
+            for (int r = 0; r < rows; r++)
+                total[0][r][j] += heed_vec_load(query + r * stride + d) * right;
+        }
+#pragma GCC unroll 4
+    for (int r = 0; r < rows; r++)
+#pragma GCC unroll 4
+        for (int j = 0; j < together; j++) {
+            sum[r * pairs + j] = total[0][r][j];
+            if (chains > 1)
+                sum[r * pairs + j] += total[1][r][j];
+        }
 }
 
 /* False where a scale is not finite. */
@@ -87,39 +165,26 @@ HEED_INLINE bool score_pairs(const heed_type type, const int rows, const int pai
                              float *score)
 {
     heed_vec sum[SUMS];
-    bool odd = false;
+    bool fine = true;
 #pragma GCC unroll 16
-    for (int i = 0; i < SUMS; i++)
+    for (int i = rows * pairs; i < SUMS; i++)
         sum[i] = (heed_vec){0};
-    int64_t at = 0; /* bytes */
-    int d = 0;
-    if (heed_is_blocks(type)) {
-        for (; d < dim; d += HEED_BLOCK, at += heed_step_bytes(type)) {
-            float scale[SUMS];
+    if (heed_is_blocks(type))
+        fine = score_blocks(type, rows, pairs, row, dim, query, stride, sum);
+    else
 #pragma GCC unroll 16
-            for (int j = 0; j < pairs; j++)
-                scale[j] = heed_load_scale(row[j] + at, &odd);
-            for (int i = 0; i < HEED_BLOCK_VECTORS; i++)
-                multiply(type, rows, pairs, row, next, at, i, 0, scale, query + d + i * HEED_WIDTH, stride,
-                         sum);
-        }
-    } else {
-        for (; d + HEED_WIDTH <= dim; d += HEED_WIDTH, at += HEED_WIDTH * heed_step_bytes(type))
-            multiply(type, rows, pairs, row, next, at, 0, 0, NULL, query + d, stride, sum);
-        if (d < dim)
-            multiply(type, rows, pairs, row, next, at, 0, dim - d, NULL, query + d, stride, sum);
-    }
+        for (int j = 0; j < pairs; j += TOGETHER(rows))
+            multiply_keys(type, rows, pairs, row + j, next ? next + j : NULL, dim, query, stride, sum + j);
     float out[SUMS];
 #pragma GCC unroll 2
     for (int i = 0; i < SUMS; i += HEED_WIDTH)
         heed_vec_store(out + i, add_across(sum + i));
     for (int r = 0; r < rows; r++)
         memcpy(score + r * HEED_KEYS, out + r * pairs, pairs * sizeof(float));
-    return !odd;
+    return fine;
 }
 
-/* RUN keys; `fetch`: the rows that are `ahead` of them are asked for on the
- * way. */
+/* RUN keys; `fetch`: those ahead of them are asked for on the way. */
 #define SCORE_RUN(type, rows, pairs)                                                                         \
     static __attribute__((noinline)) bool score_##type##_##rows(const heed_decode_rows *keys, int first,     \
                                                                 bool fetch, const float *query,              \
@@ -127,11 +192,10 @@ HEED_INLINE bool score_pairs(const heed_type type, const int rows, const int pai
     {                                                                                                        \
         bool fine = true;                                                                                    \
         for (int j = first; j < first + RUN; j += pairs) {                                                   \
-            const char *const *next = fetch ? keys->row + j + keys->ahead : NULL;                            \
             for (int i = 0; heed_is_blocks(HEED_##type) && fetch && i < pairs; i++)                          \
-                heed_fetch_row(next[i], keys->lines);                                                        \
-            fine &= score_pairs(HEED_##type, rows, pairs, keys->row + j, next, keys->dim, query, stride,     \
-                                score + j);                                                                  \
+                heed_fetch_rows(keys, j + i);                                                                \
+            const char *const *row = keys->row + j, *const *next = fetch ? row + keys->far : NULL;           \
+            fine &= score_pairs(HEED_##type, rows, pairs, row, next, keys->dim, query, stride, score + j);   \
         }                                                                                                    \
         return fine;                                                                                         \
     }

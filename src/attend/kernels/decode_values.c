@@ -53,7 +53,7 @@ HEED_INLINE void add_columns(const heed_type type, const int rows, const int vec
             memcpy(&from.half[j], from.row[j + RUN] + from.at, sizeof *from.half);
 #pragma GCC unroll 8
         for (int64_t b = 0; b < bytes; b += 64)
-            __builtin_prefetch(from.next[j] + from.at + b);
+            heed_fetch_far(from.next[j] + from.at + b);
 #pragma GCC unroll 8
         for (int c = 0; c < vectors; c++) {
             heed_vec value;
@@ -163,7 +163,7 @@ static void add_float_rows(const heed_decode_rows *values, int rows, const float
         for (int r = 0; r < rows; r += 4) {
             const int here = rows - r < 4 ? rows - r : 4;
             columns from = {.row = values->row + j};
-            from.next = from.row + (r == 0 ? values->ahead : 0);
+            from.next = from.row + (r == 0 ? values->far : 0);
             add_runs[values->type][here - 1](&from, values->dim, weight + r * HEED_KEYS + j, sum + r * stride,
                                              stride);
         }
@@ -192,7 +192,7 @@ static void add_block_rows(const heed_decode_rows *values, int rows, const float
         scale_weights(values->half, blocks, rows, weight + j, work);
         for (int b = 0; b < blocks; b++) {
             for (const int upto = b + 1 < blocks ? fetched + share : j + RUN; fetched < upto; fetched++)
-                heed_fetch_row(values->row[values->ahead + fetched], values->lines);
+                heed_fetch_rows(values, fetched);
             columns from = {.row = values->row + j, .at = b * bytes};
             from.half = j + RUN < values->count ? values->half + b * RUN : NULL;
             for (int r = 0; r < rows; r += 4) {

@@ -187,7 +187,7 @@ HEED_INLINE bool score_tile(const heed_type type, const heed_decode_rows *keys, 
         const char *const *row = keys->row + at.first;
         const int upto = at.first + (at.block + 1 < blocks ? fetch_share * (at.block + 1) : KEYS);
         for (; fetched < upto; fetched++)
-            heed_fetch_row(keys->row[keys->ahead + fetched], keys->lines);
+            heed_fetch_rows(keys, fetched);
         __m512i word[8];
         if (type == HEED_Q8)
             load_q8_words(row, at.block * heed_step_bytes(type) + 2, word);
