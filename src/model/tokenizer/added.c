@@ -10,7 +10,7 @@
 
 heed_status heed_added_add(heed_added_set *set, heed_added_token token, const char *text, size_t size)
 {
-    if (!size)
+    if (!size || !heed_utf8_valid(text, size)) /* such a text cannot stand in a text of whole characters */
         return HEED_OK;
     if (!set->trie.slot && !heed_trie_make(&set->trie))
         return heed_fail(HEED_NO_MEMORY, "no memory for the tokeniser's added tokens");

@@ -112,6 +112,19 @@ int heed_utf8_read(const char *text, size_t size, int32_t *character, int *bad)
     return length;
 }
 
+bool heed_utf8_valid(const char *text, size_t size)
+{
+    for (size_t i = 0; i < size;) {
+        int32_t character;
+        int bad;
+        const int length = heed_utf8_read(text + i, size - i, &character, &bad);
+        if (!length)
+            return false;
+        i += (size_t)length;
+    }
+    return true;
+}
+
 bool heed_utf8_is_beginning(const char *text, size_t size)
 {
     const unsigned char *at = (const unsigned char *)text;

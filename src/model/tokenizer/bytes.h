@@ -39,6 +39,8 @@ bool heed_grow(void **memory, size_t *capacity, size_t count, size_t size);
  * broken character: as many as could begin one, at least 1. */
 int heed_utf8_read(const char *text, size_t size, int32_t *character, int *bad);
 
+bool heed_utf8_valid(const char *text, size_t size);
+
 /* Whether the bytes could become a character if more followed. */
 bool heed_utf8_is_beginning(const char *text, size_t size);
 

@@ -49,7 +49,8 @@ static size_t longest(const heed_charsmap *map, const char *text, size_t size, c
         if (!(unit >> 8 & 1) || node >= map->units)
             continue;
         const uint32_t value = map->unit[node] & 0x7fffffffu;
-        if (value < map->texts_size) {
+        const bool inside = i + 1 < size && (text[i + 1] & 0xc0) == 0x80; /* of a character */
+        if (value < map->texts_size && !inside && heed_utf8_valid(map->texts + value, strlen(map->texts + value))) {
             found = i + 1;
             *replacement = map->texts + value;
         }

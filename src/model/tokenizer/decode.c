@@ -4,14 +4,14 @@
 #include <string.h>
 
 /* Where the text of a token goes: whole characters to `text`, as far as there is room. */
-typedef struct writer {
+typedef struct text_writer {
     heed_detokenizer state;
     char *text;
     size_t size, length;
     bool any; /* a byte has come from this token */
-} writer;
+} text_writer;
 
-static void put(writer *writer, const char *bytes, size_t size)
+static void put(text_writer *writer, const char *bytes, size_t size)
 {
     if (writer->length + size < writer->size)
         memcpy(writer->text + writer->length, bytes, size);
@@ -19,7 +19,7 @@ static void put(writer *writer, const char *bytes, size_t size)
 }
 
 /* Writes out what is held as far as it can become no other character; `last`: nothing follows. */
-static void flush(writer *writer, bool last)
+static void flush(text_writer *writer, bool last)
 {
     heed_detokenizer *state = &writer->state;
     while (state->helds) {
@@ -35,7 +35,7 @@ static void flush(writer *writer, bool last)
     }
 }
 
-static void byte(writer *writer, char value)
+static void byte(text_writer *writer, char value)
 {
     const heed_tokenizer *tokenizer = writer->state.tokenizer;
     const bool first = writer->state.tokens == 0 && !writer->any;
@@ -46,13 +46,13 @@ static void byte(writer *writer, char value)
     flush(writer, false);
 }
 
-static void bytes(writer *writer, const char *text, size_t size)
+static void bytes(text_writer *writer, const char *text, size_t size)
 {
     for (size_t i = 0; i < size; i++)
         byte(writer, text[i]);
 }
 
-static void byte_level(writer *writer, const char *text, size_t size)
+static void byte_level(text_writer *writer, const char *text, size_t size)
 {
     for (size_t i = 0; i < size; i += (size_t)heed_utf8_size(text[i]))
         if (heed_character_byte(heed_utf8_character(text + i)) < 0) {
@@ -63,7 +63,7 @@ static void byte_level(writer *writer, const char *text, size_t size)
         byte(writer, (char)heed_character_byte(heed_utf8_character(text + i)));
 }
 
-static void sentencepiece(writer *writer, const heed_piece *piece, const char *text)
+static void sentencepiece(text_writer *writer, const heed_piece *piece, const char *text)
 {
     if (piece->flags & HEED_PIECE_BYTE) {
         byte(writer, (char)piece->byte);
@@ -76,7 +76,7 @@ static void sentencepiece(writer *writer, const heed_piece *piece, const char *t
     }
 }
 
-static void wordpiece(writer *writer, const char *text, size_t size)
+static void wordpiece(text_writer *writer, const char *text, size_t size)
 {
     const heed_tokenizer *tokenizer = writer->state.tokenizer;
     const size_t start = strlen(tokenizer->word_start), inner = strlen(tokenizer->word_inner);
@@ -92,7 +92,7 @@ static void wordpiece(writer *writer, const char *text, size_t size)
     bytes(writer, text + skip, size - skip);
 }
 
-static void token(writer *writer, int32_t id)
+static void token(text_writer *writer, int32_t id)
 {
     const heed_tokenizer *tokenizer = writer->state.tokenizer;
     const heed_piece *piece = &tokenizer->piece[id];
@@ -112,7 +112,7 @@ static void token(writer *writer, int32_t id)
 
 size_t heed_detokenize(heed_detokenizer *detokenizer, int32_t id, char *text, size_t size)
 {
-    writer writer = {.state = *detokenizer, .text = text, .size = size};
+    text_writer writer = {.state = *detokenizer, .text = text, .size = size};
     if (id >= 0 && (size_t)id < detokenizer->tokenizer->pieces)
         token(&writer, id);
     else if (id < 0)

@@ -32,15 +32,15 @@ bool heed_raw_byte(const heed_word_work *work, const char *character, uint8_t *b
 }
 
 /* All of one encoding: memory that is reused from piece to piece. */
-typedef struct encoder {
+typedef struct text_encoder {
     const heed_tokenizer *tokenizer;
     heed_word_work word;
     heed_bytes normal, split;
     heed_ranges words;
     heed_tokens *tokens;
-} encoder;
+} text_encoder;
 
-static heed_status encode_word(encoder *encoder, const char *text, size_t size)
+static heed_status encode_word(text_encoder *encoder, const char *text, size_t size)
 {
     switch (encoder->tokenizer->model) {
     case HEED_MODEL_UNIGRAM:
@@ -53,7 +53,7 @@ static heed_status encode_word(encoder *encoder, const char *text, size_t size)
 }
 
 /* Text without added tokens. */
-static heed_status encode_plain(encoder *encoder, const char *text, size_t size, bool at_start)
+static heed_status encode_plain(text_encoder *encoder, const char *text, size_t size, bool at_start)
 {
     const heed_tokenizer *tokenizer = encoder->tokenizer;
     if (!size)
@@ -75,7 +75,7 @@ static heed_status encode_plain(encoder *encoder, const char *text, size_t size,
 }
 
 /* Text between the added tokens that are looked for as it was given. */
-static heed_status encode_given(encoder *encoder, const heed_source *source, size_t start, size_t end)
+static heed_status encode_given(text_encoder *encoder, const heed_source *source, size_t start, size_t end)
 {
     if (end <= start)
         return HEED_OK;
@@ -94,7 +94,7 @@ static heed_status encode_given(encoder *encoder, const heed_source *source, siz
     return encode_plain(encoder, normal.text + done, normal.size - done, start == 0 && done == 0);
 }
 
-static heed_status encode_valid(encoder *encoder, const heed_source *source)
+static heed_status encode_valid(text_encoder *encoder, const heed_source *source)
 {
     size_t done = 0;
     heed_range range;
@@ -108,9 +108,9 @@ static heed_status encode_valid(encoder *encoder, const heed_source *source)
 }
 
 /* Text and origins with what is no UTF-8 replaced. */
-typedef struct mended {
+typedef struct mended_text {
     heed_bytes text, user;
-} mended;
+} mended_text;
 
 /* How much of the text is UTF-8, and which blocks of private characters it uses. */
 static size_t valid_bytes(const char *text, size_t size, size_t from, bool used[256])
@@ -138,7 +138,7 @@ static bool has_byte_tokens(const heed_tokenizer *tokenizer)
 
 /* Replaces bytes that are no UTF-8: by private characters that carry them, where the tokeniser has tokens for
  * bytes; else by U+FFFD for each broken character. */
-static heed_status mend(const heed_tokenizer *tokenizer, const heed_source *source, heed_word_work *work, mended *out)
+static heed_status mend(const heed_tokenizer *tokenizer, const heed_source *source, heed_word_work *work, mended_text *out)
 {
     bool used[256] = {false};
     for (size_t at = valid_bytes(source->text, source->size, 0, used); at < source->size;)
@@ -167,8 +167,8 @@ static heed_status mend(const heed_tokenizer *tokenizer, const heed_source *sour
 
 heed_status heed_encode(const heed_tokenizer *tokenizer, const heed_source *given, heed_tokens *tokens)
 {
-    encoder encoder = {.tokenizer = tokenizer, .tokens = tokens, .word = {.raw_block = -1}};
-    mended mended = {0};
+    text_encoder encoder = {.tokenizer = tokenizer, .tokens = tokens, .word = {.raw_block = -1}};
+    mended_text mended = {0};
     heed_source source = *given;
     bool used[256];
     heed_status status = HEED_OK;

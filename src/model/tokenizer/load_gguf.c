@@ -189,19 +189,6 @@ static heed_status read_wordpiece(heed_tokenizer *tokenizer)
     return heed_split_bert(tokenizer);
 }
 
-/* Names that end an answer in the vocabularies of published models, where they are special tokens. */
-static void find_ends(heed_tokenizer *tokenizer)
-{
-    static const char *const names[] = {"<|eot_id|>",      "<|eom_id|>",        "<|im_end|>",   "<|end|>",
-                                        "<end_of_turn>",   "<|endoftext|>",     "<|end_of_text|>", "<EOT>",
-                                        "<|end_of_turn|>", "<end_of_utterance>"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        const int32_t id = heed_token_find(tokenizer, names[i], strlen(names[i]));
-        if (id >= 0 && (tokenizer->piece[id].flags & HEED_PIECE_ADDED))
-            heed_ends_add(tokenizer, id);
-    }
-}
-
 static heed_status read_special(heed_tokenizer *tokenizer, const heed_model_file *file, const struct gguf_model *model)
 {
     heed_special_tokens *special = &tokenizer->special;
@@ -230,7 +217,7 @@ static heed_status read_special(heed_tokenizer *tokenizer, const heed_model_file
     heed_ends_add(tokenizer, special->eos);
     heed_ends_add(tokenizer, eot);
     heed_ends_add(tokenizer, eom);
-    find_ends(tokenizer);
+    heed_ends_find(tokenizer);
     if (special->unk < 0 && word)
         return heed_fail(HEED_FORMAT, "the file has a WordPiece vocabulary and names no unknown token");
     return HEED_OK;

@@ -227,6 +227,8 @@ heed_normal_step *heed_normal_step_add(heed_tokenizer *tokenizer, heed_normal_ki
 
 heed_status heed_normal_replace(heed_tokenizer *tokenizer, const char *find, const char *content)
 {
+    if (!heed_utf8_valid(find, strlen(find)) || !heed_utf8_valid(content, strlen(content)))
+        return heed_fail(HEED_FORMAT, "a text that the tokeniser replaces is not UTF-8");
     heed_normal_step *step = heed_normal_step_add(tokenizer, HEED_NORMAL_REPLACE);
     if (!step)
         return HEED_UNSUPPORTED;
@@ -239,6 +241,8 @@ heed_status heed_normal_replace(heed_tokenizer *tokenizer, const char *find, con
 
 heed_status heed_normal_prepend(heed_tokenizer *tokenizer, const char *content)
 {
+    if (!heed_utf8_valid(content, strlen(content)))
+        return heed_fail(HEED_FORMAT, "the text that the tokeniser prepends is not UTF-8");
     heed_normal_step *step = heed_normal_step_add(tokenizer, HEED_NORMAL_PREPEND);
     if (!step)
         return HEED_UNSUPPORTED;

@@ -178,7 +178,9 @@ static inline const char *heed_piece_text(const heed_tokenizer *tokenizer, int32
 int32_t heed_token_find(const heed_tokenizer *tokenizer, const char *text, size_t size); /* any; -1: none */
 /* Fills the tables once all pieces are set. */
 heed_status heed_vocabulary_finish(heed_tokenizer *tokenizer);
+/* Tokens that end an answer: one that the files name, and special tokens that do so in published models. */
 void heed_ends_add(heed_tokenizer *tokenizer, int32_t id);
+void heed_ends_find(heed_tokenizer *tokenizer);
 
 /* Byte-level vocabularies write each byte as a character. */
 int32_t heed_byte_character(uint8_t byte);
@@ -243,5 +245,9 @@ heed_status heed_tokenizer_from_file(heed_tokenizer **tokenizer, const struct he
 heed_status heed_tokenizer_from_texts(heed_tokenizer **tokenizer, const heed_tokenizer_texts *texts);
 heed_status heed_tokenizer_read_gguf(heed_tokenizer *tokenizer, const struct heed_model_file *file);
 heed_status heed_tokenizer_read_json(heed_tokenizer *tokenizer, const char *json, size_t size);
+/* tokenizer_config.json and its neighbours: special tokens, chat template, ends. */
+heed_status heed_tokenizer_read_settings(heed_tokenizer *tokenizer, const heed_tokenizer_texts *texts);
+heed_status heed_tokenizer_read_vocabulary(heed_tokenizer *tokenizer, const heed_tokenizer_texts *texts,
+                                           const char *lines, size_t size);
 
 #endif

@@ -11,21 +11,21 @@ static heed_status no_memory(void)
 }
 
 /* Parts of one word, matched or not, as they come from left to right; and the words they make. */
-typedef struct parting {
+typedef struct split_parts {
     heed_split_kind kind;
     bool any, matched; /* the part before, and whether it was a match */
     size_t start, end; /* the word that is not finished yet */
     heed_ranges *words;
-} parting;
+} split_parts;
 
-static void finish(parting *parting)
+static void finish(split_parts *parting)
 {
     if (parting->any)
         heed_ranges_add(parting->words, parting->start, parting->end);
     parting->any = false;
 }
 
-static void begin(parting *parting, size_t start, size_t end)
+static void begin(split_parts *parting, size_t start, size_t end)
 {
     finish(parting);
     parting->any = true;
@@ -33,7 +33,7 @@ static void begin(parting *parting, size_t start, size_t end)
     parting->end = end;
 }
 
-static void part(parting *parting, size_t start, size_t end, bool matched)
+static void part(split_parts *parting, size_t start, size_t end, bool matched)
 {
     const bool before = parting->any && parting->matched, gap = parting->any && !parting->matched;
     bool joins = false;
@@ -66,7 +66,7 @@ static void part(parting *parting, size_t start, size_t end, bool matched)
 static heed_status split_word(const heed_split_step *step, heed_search *search, const char *text, heed_range word,
                               heed_ranges *words)
 {
-    parting state = {.kind = step->kind, .words = words};
+    split_parts state = {.kind = step->kind, .words = words};
     size_t done = word.start;
     heed_range match;
     bool found;

@@ -132,6 +132,12 @@ static void find_joins(heed_tokenizer *tokenizer)
     }
 }
 
+/* A control token never comes out of a text by itself, even where the model could write it. */
+static bool from_model(const heed_piece *piece)
+{
+    return (piece->flags & (HEED_PIECE_MODEL | HEED_PIECE_CONTROL)) == HEED_PIECE_MODEL;
+}
+
 static heed_status fill_trie(heed_tokenizer *tokenizer)
 {
     if (!heed_trie_make(&tokenizer->trie))
@@ -145,7 +151,7 @@ static heed_status fill_trie(heed_tokenizer *tokenizer)
         least = !any || piece->score < least ? piece->score : least;
         most = piece->score > most ? piece->score : most;
         any = true;
-        if (!(piece->flags & HEED_PIECE_UNUSED) && piece->size &&
+        if (from_model(piece) && !(piece->flags & HEED_PIECE_UNUSED) && piece->size &&
             !heed_trie_add(&tokenizer->trie, heed_piece_text(tokenizer, (int32_t)i), piece->size, (int32_t)i))
             return no_memory();
     }
@@ -160,22 +166,38 @@ heed_status heed_vocabulary_finish(heed_tokenizer *tokenizer)
         return heed_fail(HEED_FORMAT, "the tokeniser has no tokens");
     size_t model = 0;
     for (size_t i = 0; i < tokenizer->pieces; i++)
-        model += (tokenizer->piece[i].flags & HEED_PIECE_MODEL) != 0;
+        model += from_model(&tokenizer->piece[i]);
     if (!heed_text_table_make(&tokenizer->table, model) ||
         !heed_text_table_make(&tokenizer->others, tokenizer->pieces - model))
         return no_memory();
     for (size_t i = 0; i < tokenizer->pieces; i++) {
         const heed_piece *piece = &tokenizer->piece[i];
         if (piece->text)
-            heed_text_table_add(piece->flags & HEED_PIECE_MODEL ? &tokenizer->table : &tokenizer->others,
+            heed_text_table_add(from_model(piece) ? &tokenizer->table : &tokenizer->others,
                                 heed_piece_text(tokenizer, (int32_t)i), piece->size, (int32_t)i);
     }
+    if (tokenizer->decode == HEED_DECODE_BYTE_LEVEL)
+        for (size_t i = 0; i < tokenizer->pieces; i++)
+            if (!heed_utf8_valid(heed_piece_text(tokenizer, (int32_t)i), tokenizer->piece[i].size))
+                tokenizer->piece[i].flags |= HEED_PIECE_ADDED; /* not in the alphabet of bytes */
     find_byte_tokens(tokenizer);
     if (tokenizer->model == HEED_MODEL_SENTENCEPIECE) {
         find_joins(tokenizer);
         return rank_scores(tokenizer);
     }
     return tokenizer->model == HEED_MODEL_UNIGRAM ? fill_trie(tokenizer) : HEED_OK;
+}
+
+void heed_ends_find(heed_tokenizer *tokenizer)
+{
+    static const char *const names[] = {"<|eot_id|>",      "<|eom_id|>",        "<|im_end|>",      "<|end|>",
+                                        "<end_of_turn>",   "<|endoftext|>",     "<|end_of_text|>", "<EOT>",
+                                        "<|end_of_turn|>", "<end_of_utterance>"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const int32_t id = heed_token_find(tokenizer, names[i], strlen(names[i]));
+        if (id >= 0 && (tokenizer->piece[id].flags & HEED_PIECE_ADDED))
+            heed_ends_add(tokenizer, id);
+    }
 }
 
 void heed_ends_add(heed_tokenizer *tokenizer, int32_t id)
