@@ -60,9 +60,10 @@ HEED_API const char *heed_token_name(const heed_tokenizer *tokenizer, int32_t id
 typedef struct heed_detokenizer {
     const heed_tokenizer *tokenizer;
     bool control; /**< write control tokens too */
+    bool raw;     /**< write bytes as they are, also where they are no UTF-8 */
     char held[8]; /**< the beginning of a character that is not complete */
     int helds;
-    int64_t tokens; /**< seen so far */
+    int64_t tokens; /**< written so far; before the first, a vocabulary that puts a space in front of texts loses it */
 } heed_detokenizer;
 
 /**

@@ -137,8 +137,8 @@ static heed_status add_unknown(const heed_tokenizer *tokenizer, const heed_word_
         *unknown = false;
         return HEED_OK;
     }
-    if (tokenizer->special.unk >= 0 && !(*unknown && tokenizer->fuse_unknown))
-        TRY(heed_tokens_add(tokens, tokenizer->special.unk));
+    if (tokenizer->unknown >= 0 && !(*unknown && tokenizer->fuse_unknown))
+        TRY(heed_tokens_add(tokens, tokenizer->unknown));
     *unknown = true;
     return HEED_OK;
 }

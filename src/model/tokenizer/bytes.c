@@ -112,6 +112,18 @@ int heed_utf8_read(const char *text, size_t size, int32_t *character, int *bad)
     return length;
 }
 
+const char *heed_find(const char *text, size_t size, const char *wanted, size_t wanted_size)
+{
+    const char *end = text + size;
+    while (wanted_size && (size_t)(end - text) >= wanted_size) {
+        const char *at = memchr(text, wanted[0], (size_t)(end - text) - wanted_size + 1);
+        if (!at || !memcmp(at, wanted, wanted_size))
+            return at;
+        text = at + 1;
+    }
+    return NULL;
+}
+
 bool heed_utf8_valid(const char *text, size_t size)
 {
     for (size_t i = 0; i < size;) {

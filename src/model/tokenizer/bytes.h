@@ -39,6 +39,9 @@ bool heed_grow(void **memory, size_t *capacity, size_t count, size_t size);
  * broken character: as many as could begin one, at least 1. */
 int heed_utf8_read(const char *text, size_t size, int32_t *character, int *bad);
 
+/* Where `wanted` stands first in `text`; NULL: nowhere. */
+const char *heed_find(const char *text, size_t size, const char *wanted, size_t wanted_size);
+
 bool heed_utf8_valid(const char *text, size_t size);
 
 /* Whether the bytes could become a character if more followed. */

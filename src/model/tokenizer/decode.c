@@ -22,6 +22,10 @@ static void put(text_writer *writer, const char *bytes, size_t size)
 static void flush(text_writer *writer, bool last)
 {
     heed_detokenizer *state = &writer->state;
+    if (state->raw) {
+        put(writer, state->held, (size_t)state->helds);
+        state->helds = 0;
+    }
     while (state->helds) {
         int32_t character;
         int bad = 0;

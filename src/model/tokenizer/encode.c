@@ -80,18 +80,20 @@ static heed_status encode_given(text_encoder *encoder, const heed_source *source
     if (end <= start)
         return HEED_OK;
     const heed_tokenizer *tokenizer = encoder->tokenizer;
-    TRY(heed_normalize(tokenizer, source->text + start, end - start, &encoder->normal));
+    bool front;
+    TRY(heed_normalize(tokenizer, source->text + start, end - start, &encoder->normal, &front));
+    front = front && start == 0;
     const bool user = source->user && memchr(source->user + start, 1, end - start);
     const heed_source normal = {encoder->normal.data, encoder->normal.size, NULL, source->special && !user};
     size_t done = 0;
     heed_range range;
     int32_t id;
     while (heed_added_next(&tokenizer->normalized, &normal, done, &range, &id)) {
-        TRY(encode_plain(encoder, normal.text + done, range.start - done, start == 0 && done == 0));
+        TRY(encode_plain(encoder, normal.text + done, range.start - done, front && done == 0));
         TRY(heed_tokens_add(encoder->tokens, id));
         done = range.start + range.size;
     }
-    return encode_plain(encoder, normal.text + done, normal.size - done, start == 0 && done == 0);
+    return encode_plain(encoder, normal.text + done, normal.size - done, front && done == 0);
 }
 
 static heed_status encode_valid(text_encoder *encoder, const heed_source *source)
@@ -130,6 +132,8 @@ static size_t valid_bytes(const char *text, size_t size, size_t from, bool used[
 
 static bool has_byte_tokens(const heed_tokenizer *tokenizer)
 {
+    if (tokenizer->decode == HEED_DECODE_BYTE_LEVEL)
+        return true;
     for (int byte = 0x80; byte < 256; byte++)
         if (tokenizer->byte_token[byte] < 0)
             return false;

@@ -100,7 +100,7 @@ static heed_status read_unigram(heed_tokenizer *tokenizer, const cJSON *model)
         return HEED_OK;
     if (!cJSON_IsNumber(unknown) || !(unknown->valuedouble >= 0 && unknown->valuedouble < (double)tokenizer->pieces))
         return heed_fail(HEED_FORMAT, "the unk_id of tokenizer.json is none of its %zu tokens", tokenizer->pieces);
-    tokenizer->special.unk = (int32_t)unknown->valuedouble;
+    tokenizer->special.unk = tokenizer->unknown = (int32_t)unknown->valuedouble;
     return HEED_OK;
 }
 
@@ -150,8 +150,8 @@ heed_status heed_json_model(heed_tokenizer *tokenizer, const cJSON *model)
     const char *unknown = heed_json_text(model, "unk_token");
     for (size_t i = 0; unknown && i < tokenizer->pieces; i++)
         if (!strcmp(heed_piece_text(tokenizer, (int32_t)i), unknown))
-            tokenizer->special.unk = (int32_t)i;
-    if (tokenizer->model == HEED_MODEL_WORDPIECE && tokenizer->special.unk < 0)
+            tokenizer->special.unk = tokenizer->unknown = (int32_t)i;
+    if (tokenizer->model == HEED_MODEL_WORDPIECE && tokenizer->unknown < 0)
         return heed_fail(HEED_FORMAT, "the unknown token '%.40s' of tokenizer.json is none of its vocabulary",
                          unknown ? unknown : "");
     return HEED_OK;

@@ -153,7 +153,7 @@ static heed_status read_split(heed_tokenizer *tokenizer, const cJSON *object)
 {
     const char *text;
     bool literal;
-    heed_split_kind kind;
+    heed_split_kind kind = HEED_SPLIT_ISOLATED;
     TRY(read_pattern(object, &text, &literal));
     TRY(behavior_of(object, "Isolated", &kind));
     TRY(heed_split_step_add(tokenizer, kind, NULL, heed_json_flag(object, "invert", false)));
@@ -194,7 +194,7 @@ static heed_status read_metaspace(heed_tokenizer *tokenizer, const cJSON *object
 heed_status heed_json_pre_tokenizer(heed_tokenizer *tokenizer, const cJSON *object)
 {
     const char *type = heed_json_type(object);
-    heed_split_kind kind;
+    heed_split_kind kind = HEED_SPLIT_ISOLATED;
     if (tokenizer->decode == HEED_DECODE_BYTE_LEVEL)
         return heed_fail(HEED_UNSUPPORTED, "tokenizer.json has the step '%.40s' behind ByteLevel", type);
     if (!strcmp(type, "Sequence"))

@@ -21,6 +21,7 @@ static heed_tokenizer *new_tokenizer(void)
     }
     tokenizer->word_start = tokenizer->word_inner = "";
     tokenizer->special = (heed_special_tokens){-1, -1, -1, -1, -1, -1, -1, false, false};
+    tokenizer->unknown = -1;
     for (int byte = 0; byte < 256; byte++)
         tokenizer->byte_token[byte] = -1;
     return tokenizer;
@@ -85,7 +86,7 @@ heed_status heed_tokenizer_read_vocabulary(heed_tokenizer *tokenizer, const heed
                   sep = heed_token_find(tokenizer, "[SEP]", 5);
     if (unknown < 0 || cls < 0 || sep < 0)
         return heed_fail(HEED_FORMAT, "vocab.txt lacks [UNK], [CLS] or [SEP]");
-    tokenizer->special.unk = unknown;
+    tokenizer->special.unk = tokenizer->unknown = unknown;
     tokenizer->before[tokenizer->befores++] = cls;
     tokenizer->after[tokenizer->afters++] = sep;
     return HEED_OK;

@@ -25,7 +25,7 @@ static const struct gguf_model {
 
 static const heed_meta *meta(const heed_model_file *file, const char *name, heed_meta_kind kind)
 {
-    char key[100];
+    char key[120];
     snprintf(key, sizeof key, "tokenizer.%s", name);
     const heed_meta *found = heed_model_file_meta(file, key);
     return found && found->kind == kind ? found : NULL;
@@ -108,8 +108,27 @@ static heed_status read_pieces(heed_tokenizer *tokenizer, const heed_model_file 
     return HEED_OK;
 }
 
-/* Control and user-defined tokens are looked for in the text as it was given, but for those that are written
- * with the mark for a space. */
+/* A user-defined token of SentencePiece with spaces, which files write as such or as marks: it is looked for in
+ * the normalised text, where spaces are marks. */
+static heed_status add_spaced(heed_tokenizer *tokenizer, int32_t id)
+{
+    const heed_piece *piece = &tokenizer->piece[id];
+    const char *text = heed_piece_text(tokenizer, id);
+    heed_bytes marked = {0};
+    for (size_t i = 0; i < piece->size; i++)
+        if (text[i] == ' ')
+            heed_bytes_add_text(&marked, HEED_SPACE_MARK);
+        else
+            heed_bytes_add(&marked, text + i, 1);
+    const heed_status status =
+        marked.failed
+            ? heed_fail(HEED_NO_MEMORY, "no memory for the tokeniser's added tokens")
+            : heed_added_add(&tokenizer->normalized, (heed_added_token){.id = id}, marked.data, marked.size);
+    free(marked.data);
+    return status;
+}
+
+/* The other user-defined tokens and control tokens are looked for in the text as it was given. */
 static heed_status read_added(heed_tokenizer *tokenizer)
 {
     for (size_t i = 0; i < tokenizer->pieces; i++) {
@@ -117,11 +136,13 @@ static heed_status read_added(heed_tokenizer *tokenizer)
         const char *text = heed_piece_text(tokenizer, (int32_t)i);
         if (!(piece->flags & (HEED_PIECE_CONTROL | HEED_PIECE_USER)) || !piece->size)
             continue;
-        const bool marked = tokenizer->decode == HEED_DECODE_SENTENCEPIECE && !(piece->flags & HEED_PIECE_CONTROL) &&
-                            memmem(text, piece->size, HEED_SPACE_MARK, 3);
-        TRY(heed_added_add(marked ? &tokenizer->normalized : &tokenizer->raw,
-                           (heed_added_token){.id = (int32_t)i, .special = piece->flags & HEED_PIECE_CONTROL}, text,
-                           piece->size));
+        const bool spaced = heed_find(text, piece->size, HEED_SPACE_MARK, 3) || memchr(text, ' ', piece->size);
+        if (spaced && tokenizer->decode == HEED_DECODE_SENTENCEPIECE && !(piece->flags & HEED_PIECE_CONTROL))
+            TRY(add_spaced(tokenizer, (int32_t)i));
+        else
+            TRY(heed_added_add(&tokenizer->raw,
+                               (heed_added_token){.id = (int32_t)i, .special = piece->flags & HEED_PIECE_CONTROL},
+                               text, piece->size));
     }
     return HEED_OK;
 }
@@ -196,6 +217,7 @@ static heed_status read_special(heed_tokenizer *tokenizer, const heed_model_file
     TRY(special_id(tokenizer, file, "bos", &special->bos));
     TRY(special_id(tokenizer, file, "eos", &special->eos));
     TRY(special_id(tokenizer, file, "unknown", &special->unk));
+    tokenizer->unknown = tokenizer->decode == HEED_DECODE_BYTE_LEVEL ? -1 : special->unk;
     TRY(special_id(tokenizer, file, "padding", &special->pad));
     TRY(special_id(tokenizer, file, "seperator", &special->sep)); /* spelt so in the format */
     TRY(special_id(tokenizer, file, "cls", &special->cls));

@@ -76,7 +76,7 @@ static heed_status read_added_texts(heed_tokenizer *tokenizer, const cJSON *list
         if (!heed_utf8_valid(text, strlen(text)))
             continue;
         if (normalized && !status)
-            status = heed_normalize(tokenizer, text, strlen(text), &normal);
+            status = heed_normalize(tokenizer, text, strlen(text), &normal, NULL);
         if (!status)
             status = heed_added_add(normalized ? &tokenizer->normalized : &tokenizer->raw, added,
                                     normalized ? normal.data : text, normalized ? normal.size : strlen(text));

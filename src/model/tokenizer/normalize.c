@@ -124,6 +124,11 @@ static void squeeze(const char *text, size_t size, heed_bytes *out)
         any = true;
         space = false;
     }
+    while (out->size >= 3 && !memcmp(out->data + out->size - 3, HEED_SPACE_MARK, 3)) {
+        out->size -= 3; /* at the end, marks in the text count as the spaces that they stand for */
+        while (out->size && out->data[out->size - 1] == ' ')
+            out->size--;
+    }
 }
 
 static void replace_text(const heed_normal_step *step, const char *text, size_t size, heed_bytes *out)
@@ -131,7 +136,7 @@ static void replace_text(const heed_normal_step *step, const char *text, size_t 
     const char *end = text + size;
     heed_bytes_reserve(out, size + size / 2);
     while (step->find_size && text < end) {
-        const char *at = memmem(text, (size_t)(end - text), step->find, step->find_size);
+        const char *at = heed_find(text, (size_t)(end - text), step->find, step->find_size);
         if (!at)
             break;
         heed_bytes_add(out, text, (size_t)(at - text));
@@ -193,11 +198,31 @@ static heed_status apply(const heed_normal_step *step, const char *text, size_t 
     }
 }
 
-heed_status heed_normalize(const heed_tokenizer *tokenizer, const char *text, size_t size, heed_bytes *out)
+/* Whether a step that takes characters away takes the first one, so that the text no longer begins where the
+ * user's does. */
+static bool takes_first(const heed_normal_step *step, const char *text, size_t size)
+{
+    heed_bytes out = {0};
+    const size_t first = size ? (size_t)heed_utf8_size(*text) : 0;
+    if (!size || step->kind == HEED_NORMAL_PREPEND || step->kind <= HEED_NORMAL_NFKD)
+        return false;
+    if (step->kind == HEED_NORMAL_STRIP)
+        return step->left && heed_is_space(heed_utf8_character(text));
+    if (step->kind == HEED_NORMAL_REPLACE)
+        return !step->pattern && !step->content_size && step->find_size && size >= step->find_size &&
+               !memcmp(text, step->find, step->find_size);
+    const bool taken = !apply(step, text, first, &out) && !out.size && !out.failed;
+    free(out.data);
+    return taken;
+}
+
+heed_status heed_normalize(const heed_tokenizer *tokenizer, const char *text, size_t size, heed_bytes *out, bool *front)
 {
     heed_bytes other = {0};
     heed_status status = HEED_OK;
     out->size = 0;
+    if (front)
+        *front = true;
     if (!tokenizer->normals)
         heed_bytes_add(out, text, size);
     for (int i = 0; i < tokenizer->normals && !status; i++) {
@@ -206,8 +231,11 @@ heed_status heed_normalize(const heed_tokenizer *tokenizer, const char *text, si
         *out = other;
         other = swap;
         out->size = 0;
-        status = i == 0 ? apply(&tokenizer->normal[i], text, size, out)
-                        : apply(&tokenizer->normal[i], other.data, other.size, out);
+        const char *from = i == 0 ? text : other.data;
+        const size_t length = i == 0 ? size : other.size;
+        if (front && takes_first(&tokenizer->normal[i], from, length))
+            *front = false;
+        status = apply(&tokenizer->normal[i], from, length, out);
     }
     const bool failed = out->failed || other.failed;
     free(other.data);

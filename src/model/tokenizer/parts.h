@@ -4,6 +4,7 @@
 #ifndef HEED_MODEL_TOKENIZER_PARTS_H
 #define HEED_MODEL_TOKENIZER_PARTS_H
 
+#include "model/file.h"
 #include "model/tokenizer/bytes.h"
 #include "model/tokenizer/pattern.h"
 #include "model/tokenizer/table.h"
@@ -143,6 +144,7 @@ struct heed_tokenizer {
                              outside ASCII */
     bool single_floats;   /* unigram scores are added as floats, as SentencePiece does */
     double unknown_score, most_score;
+    int32_t unknown; /* what the model writes for what it does not know; -1: nothing */
     int32_t word_characters;             /* WordPiece: longer words are unknown */
     const char *word_start, *word_inner; /* WordPiece: what stands before pieces */
     char *continuing;                    /* what word_start or word_inner point to, or NULL */
@@ -187,7 +189,8 @@ int32_t heed_byte_character(uint8_t byte);
 int heed_character_byte(int32_t character); /* -1: stands for none */
 
 /* Steps. */
-heed_status heed_normalize(const heed_tokenizer *tokenizer, const char *text, size_t size, heed_bytes *out);
+/* *front, where given: the text begins with what stood first before. */
+heed_status heed_normalize(const heed_tokenizer *tokenizer, const char *text, size_t size, heed_bytes *out, bool *front);
 heed_status heed_charsmap_make(heed_charsmap *map, const void *data, size_t size);
 heed_status heed_charsmap_apply(const heed_charsmap *map, const char *text, size_t size, heed_bytes *out);
 heed_status heed_split(const heed_split_step *step, bool at_start, heed_bytes *text, heed_ranges *words);
@@ -240,10 +243,9 @@ typedef struct heed_tokenizer_texts {
     const char *(*text)(void *context, const char *name, size_t *size); /* NULL: no such file */
 } heed_tokenizer_texts;
 
-struct heed_model_file;
-heed_status heed_tokenizer_from_file(heed_tokenizer **tokenizer, const struct heed_model_file *file);
+heed_status heed_tokenizer_from_file(heed_tokenizer **tokenizer, const heed_model_file *file);
 heed_status heed_tokenizer_from_texts(heed_tokenizer **tokenizer, const heed_tokenizer_texts *texts);
-heed_status heed_tokenizer_read_gguf(heed_tokenizer *tokenizer, const struct heed_model_file *file);
+heed_status heed_tokenizer_read_gguf(heed_tokenizer *tokenizer, const heed_model_file *file);
 heed_status heed_tokenizer_read_json(heed_tokenizer *tokenizer, const char *json, size_t size);
 /* tokenizer_config.json and its neighbours: special tokens, chat template, ends. */
 heed_status heed_tokenizer_read_settings(heed_tokenizer *tokenizer, const heed_tokenizer_texts *texts);

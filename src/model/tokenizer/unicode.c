@@ -31,8 +31,7 @@ bool heed_is_other(int32_t c)
 {
     const utf8proc_category_t category = utf8proc_category(c);
     return category == UTF8PROC_CATEGORY_CC || category == UTF8PROC_CATEGORY_CF ||
-           category == UTF8PROC_CATEGORY_CS || category == UTF8PROC_CATEGORY_CO ||
-           category == UTF8PROC_CATEGORY_CN;
+           category == UTF8PROC_CATEGORY_CS || category == UTF8PROC_CATEGORY_CO;
 }
 
 bool heed_is_ideograph(int32_t c)

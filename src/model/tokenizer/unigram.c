@@ -80,11 +80,11 @@ static heed_status add_unknown(const heed_tokenizer *tokenizer, heed_word_work *
     bool complete = tokenizer->byte_fallback;
     for (size_t i = 0; i < work->bytes.size && complete; i++)
         complete = tokenizer->byte_token[(uint8_t)work->bytes.data[i]] >= 0;
-    if (!complete && tokenizer->special.unk < 0)
+    if (!complete && tokenizer->unknown < 0)
         return heed_fail(HEED_INVALID, "the text has characters that the tokeniser does not know, and it has no "
                                        "unknown token for them");
     if (!complete)
-        return heed_tokens_add(tokens, tokenizer->special.unk);
+        return heed_tokens_add(tokens, tokenizer->unknown);
     for (size_t i = 0; i < work->bytes.size; i++)
         TRY(heed_tokens_add(tokens, tokenizer->byte_token[(uint8_t)work->bytes.data[i]]));
     return HEED_OK;

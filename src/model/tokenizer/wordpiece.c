@@ -16,6 +16,10 @@ static int32_t longest(const heed_tokenizer *tokenizer, heed_word_work *work, co
     size_t most = tokenizer->table.longest > before ? tokenizer->table.longest - before : 0;
     if (most > size - start)
         most = size - start;
+    /* A piece that is written with the mark of beginnings begins a word; within one, the mark is only itself. */
+    const size_t mark = strlen(tokenizer->word_start);
+    if (start && mark && most > mark && !memcmp(text + start, tokenizer->word_start, mark))
+        most = mark;
     work->bytes.size = 0;
     heed_bytes_add(&work->bytes, front, before);
     heed_bytes_add(&work->bytes, text + start, most);
@@ -52,5 +56,5 @@ heed_status heed_wordpiece_word(const heed_tokenizer *tokenizer, heed_word_work 
     if (known)
         return HEED_OK;
     tokens->count = before;
-    return heed_tokens_add(tokens, tokenizer->special.unk);
+    return heed_tokens_add(tokens, tokenizer->unknown);
 }
