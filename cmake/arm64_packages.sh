@@ -3,7 +3,7 @@
 # build. Nothing is installed and apt's own state stays as it is: the lists and the packages live in that folder.
 #   arm64_packages.sh FOLDER
 set -euo pipefail
-packages=(libcjson1 libcjson-dev libcmocka0 libcmocka-dev)
+packages=(libcjson1 libcjson-dev libpcre2-8-0 libpcre2-dev libutf8proc2 libutf8proc-dev libcmocka0 libcmocka-dev)
 
 mkdir -p "$1"
 cd "$1"

@@ -5,4 +5,5 @@
 #include <heed/base.h>
 #include <heed/form.h>
 #include <heed/tensor.h>
+#include <heed/tokenizer.h>
 #endif

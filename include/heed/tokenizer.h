@@ -63,7 +63,8 @@ typedef struct heed_detokenizer {
     bool raw;     /**< write bytes as they are, also where they are no UTF-8 */
     char held[8]; /**< the beginning of a character that is not complete */
     int helds;
-    int64_t tokens; /**< written so far; before the first, a vocabulary that puts a space in front of texts loses it */
+    int64_t tokens; /**< written so far; before the first, a vocabulary that puts a space in front of texts
+                       loses it */
 } heed_detokenizer;
 
 /**

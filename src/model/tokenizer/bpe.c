@@ -30,7 +30,8 @@ static void look_up(const heed_tokenizer *tokenizer, heed_word_work *work, const
         }
         return;
     }
-    const int32_t id = heed_text_table_find(&tokenizer->table, text + symbol->start, symbol->size + next->size);
+    const int32_t id =
+        heed_text_table_find(&tokenizer->table, text + symbol->start, symbol->size + next->size);
     if (id >= 0) {
         symbol->rank = tokenizer->piece[id].rank;
         symbol->token = id;
@@ -146,20 +147,19 @@ static heed_status add_unknown(const heed_tokenizer *tokenizer, const heed_word_
 static heed_status add_symbol(heed_word_work *work, int32_t id, size_t start, size_t size)
 {
     if (work->symbols >= INT32_MAX / 2 || start > UINT32_MAX)
-        return heed_fail(HEED_INVALID, "a text of more than %d characters cannot be tokenised", INT32_MAX / 2);
+        return heed_fail(HEED_INVALID, "a text of more than %d characters cannot be tokenised",
+                         INT32_MAX / 2);
     if (!heed_grow((void **)&work->symbol, &work->symbols_capacity, work->symbols + 1, sizeof *work->symbol))
         return no_memory();
     const int32_t i = (int32_t)work->symbols++;
-    work->symbol[i] = (struct heed_symbol){.id = id,
-                                           .before = i - 1,
-                                           .behind = i + 1,
-                                           .start = (uint32_t)start,
-                                           .size = (uint32_t)size};
+    work->symbol[i] = (struct heed_symbol){
+        .id = id, .before = i - 1, .behind = i + 1, .start = (uint32_t)start, .size = (uint32_t)size};
     return HEED_OK;
 }
 
 /* A symbol a byte, or a character. */
-static heed_status first_symbols(const heed_tokenizer *tokenizer, heed_word_work *work, const char *text, size_t size)
+static heed_status first_symbols(const heed_tokenizer *tokenizer, heed_word_work *work, const char *text,
+                                 size_t size)
 {
     work->symbols = 0;
     const bool bytes = tokenizer->decode == HEED_DECODE_BYTE_LEVEL;
@@ -175,8 +175,8 @@ static heed_status first_symbols(const heed_tokenizer *tokenizer, heed_word_work
     return HEED_OK;
 }
 
-static heed_status merged(const heed_tokenizer *tokenizer, heed_word_work *work, const char *text, size_t size,
-                          heed_tokens *tokens)
+static heed_status merged(const heed_tokenizer *tokenizer, heed_word_work *work, const char *text,
+                          size_t size, heed_tokens *tokens)
 {
     TRY(first_symbols(tokenizer, work, text, size));
     if (!work->symbols)
@@ -223,7 +223,8 @@ static heed_status unpack(heed_word_work *work, const char **text, size_t *size)
 }
 
 /* The token that is the whole word; -1: none. */
-static int32_t whole_word(const heed_tokenizer *tokenizer, heed_word_work *work, const char *text, size_t size)
+static int32_t whole_word(const heed_tokenizer *tokenizer, heed_word_work *work, const char *text,
+                          size_t size)
 {
     if (tokenizer->decode != HEED_DECODE_BYTE_LEVEL)
         return heed_text_table_find(&tokenizer->table, text, size);
@@ -232,8 +233,9 @@ static int32_t whole_word(const heed_tokenizer *tokenizer, heed_word_work *work,
     work->mapped.size = 0;
     for (size_t i = 0; i < size; i++)
         heed_bytes_add_character(&work->mapped, heed_byte_character((uint8_t)text[i]));
-    return work->mapped.failed ? -1
-                               : heed_text_table_find(&tokenizer->table, work->mapped.data, work->mapped.size);
+    return work->mapped.failed
+               ? -1
+               : heed_text_table_find(&tokenizer->table, work->mapped.data, work->mapped.size);
 }
 
 /* Whether no merge can reach across the beginning of a word at text[i]. */
@@ -246,8 +248,8 @@ static bool breaks_at(const heed_tokenizer *tokenizer, const char *text, size_t 
            !tokenizer->joins_mark[last & 0x80 ? 128 : last];
 }
 
-heed_status heed_bpe_word(const heed_tokenizer *tokenizer, heed_word_work *work, const char *text, size_t size,
-                          heed_tokens *tokens)
+heed_status heed_bpe_word(const heed_tokenizer *tokenizer, heed_word_work *work, const char *text,
+                          size_t size, heed_tokens *tokens)
 {
     if (tokenizer->model == HEED_MODEL_SENTENCEPIECE) {
         size_t start = 0;

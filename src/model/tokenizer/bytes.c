@@ -89,11 +89,12 @@ static int first_byte(unsigned char byte, unsigned char *least, unsigned char *m
 }
 
 /* Bytes from the start that are right so far, at most `length`. */
-static int right_bytes(const unsigned char *at, size_t size, int length, unsigned char least, unsigned char most)
+static int right_bytes(const unsigned char *at, size_t size, int length, unsigned char least,
+                       unsigned char most)
 {
     int right = 1;
-    while (right < length && (size_t)right < size &&
-           at[right] >= (right == 1 ? least : 0x80) && at[right] <= (right == 1 ? most : 0xbf))
+    while (right < length && (size_t)right < size && at[right] >= (right == 1 ? least : 0x80) &&
+           at[right] <= (right == 1 ? most : 0xbf))
         right++;
     return right;
 }

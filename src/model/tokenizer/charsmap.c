@@ -1,7 +1,7 @@
-/* SentencePiece's compiled normaliser: a double-array trie of the texts to replace, and their replacements, each
- * ending with a zero. The first four bytes are the size of the trie in bytes. A unit of the trie holds a label in
- * its low byte, bit 8 whether a text ends below it, bit 9 and bits 10..30 the offset to its children; a value
- * has the top bit set. https://github.com/s-yata/darts-clone
+/* SentencePiece's compiled normaliser: a double-array trie of the texts to replace, and their replacements,
+ * each ending with a zero. The first four bytes are the size of the trie in bytes. A unit of the trie holds a
+ * label in its low byte, bit 8 whether a text ends below it, bit 9 and bits 10..30 the offset to its
+ * children; a value has the top bit set. https://github.com/s-yata/darts-clone
  */
 #include "model/tokenizer/parts.h"
 
@@ -15,7 +15,8 @@ heed_status heed_charsmap_make(heed_charsmap *map, const void *data, size_t size
         return heed_fail(HEED_FORMAT, "the tokeniser's compiled normaliser has %zu bytes", size);
     memcpy(&bytes, data, 4);
     if (bytes % 4 || bytes > size - 4 || !bytes)
-        return heed_fail(HEED_FORMAT, "the tokeniser's compiled normaliser says that its trie has %u bytes of %zu", bytes,
+        return heed_fail(HEED_FORMAT,
+                         "the tokeniser's compiled normaliser says that its trie has %u bytes of %zu", bytes,
                          size - 4);
     map->data = malloc(size - 4 + 1);
     if (!map->data)
@@ -50,7 +51,8 @@ static size_t longest(const heed_charsmap *map, const char *text, size_t size, c
             continue;
         const uint32_t value = map->unit[node] & 0x7fffffffu;
         const bool inside = i + 1 < size && (text[i + 1] & 0xc0) == 0x80; /* of a character */
-        if (value < map->texts_size && !inside && heed_utf8_valid(map->texts + value, strlen(map->texts + value))) {
+        if (value < map->texts_size && !inside &&
+            heed_utf8_valid(map->texts + value, strlen(map->texts + value))) {
             found = i + 1;
             *replacement = map->texts + value;
         }

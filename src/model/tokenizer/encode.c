@@ -120,7 +120,8 @@ static size_t valid_bytes(const char *text, size_t size, size_t from, bool used[
     while (from < size) {
         int32_t character = 0;
         int bad;
-        const int length = (text[from] & 0x80) ? heed_utf8_read(text + from, size - from, &character, &bad) : 1;
+        const int length =
+            (text[from] & 0x80) ? heed_utf8_read(text + from, size - from, &character, &bad) : 1;
         if (!length)
             break;
         if (character >= 0x100000)
@@ -142,7 +143,8 @@ static bool has_byte_tokens(const heed_tokenizer *tokenizer)
 
 /* Replaces bytes that are no UTF-8: by private characters that carry them, where the tokeniser has tokens for
  * bytes; else by U+FFFD for each broken character. */
-static heed_status mend(const heed_tokenizer *tokenizer, const heed_source *source, heed_word_work *work, mended_text *out)
+static heed_status mend(const heed_tokenizer *tokenizer, const heed_source *source, heed_word_work *work,
+                        mended_text *out)
 {
     bool used[256] = {false};
     for (size_t at = valid_bytes(source->text, source->size, 0, used); at < source->size;)
@@ -178,7 +180,8 @@ heed_status heed_encode(const heed_tokenizer *tokenizer, const heed_source *give
     heed_status status = HEED_OK;
     const int64_t before = tokens->count;
     if (source.size > INT32_MAX / 4)
-        return heed_fail(HEED_INVALID, "a text of %zu bytes cannot be tokenised in one piece; at most %d bytes can",
+        return heed_fail(HEED_INVALID,
+                         "a text of %zu bytes cannot be tokenised in one piece; at most %d bytes can",
                          source.size, INT32_MAX / 4);
     if (valid_bytes(source.text, source.size, 0, used) < source.size) {
         status = mend(tokenizer, given, &encoder.word, &mended);

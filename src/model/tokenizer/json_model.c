@@ -18,10 +18,13 @@ static heed_status read_map(heed_tokenizer *tokenizer, const cJSON *vocabulary)
     cJSON_ArrayForEach(entry, vocabulary)
     {
         const double id = entry->valuedouble;
-        if (!cJSON_IsNumber(entry) || !(id >= 0 && id < 2 * (double)entries + 100000) || id != (double)(int64_t)id)
-            return heed_fail(HEED_FORMAT, "token '%.60s' of tokenizer.json has the number %g among %lld tokens", entry->string, id,
-                             (long long)entries);
-        TRY(heed_piece_set(tokenizer, (int64_t)id, entry->string, strlen(entry->string), HEED_PIECE_MODEL, 0));
+        if (!cJSON_IsNumber(entry) || !(id >= 0 && id < 2 * (double)entries + 100000) ||
+            id != (double)(int64_t)id)
+            return heed_fail(HEED_FORMAT,
+                             "token '%.60s' of tokenizer.json has the number %g among %lld tokens",
+                             entry->string, id, (long long)entries);
+        TRY(heed_piece_set(tokenizer, (int64_t)id, entry->string, strlen(entry->string), HEED_PIECE_MODEL,
+                           0));
     }
     return HEED_OK;
 }
@@ -37,7 +40,8 @@ static heed_status read_scored(heed_tokenizer *tokenizer, const cJSON *vocabular
     {
         const cJSON *text = cJSON_GetArrayItem(entry, 0), *score = cJSON_GetArrayItem(entry, 1);
         if (!cJSON_IsString(text) || !cJSON_IsNumber(score))
-            return heed_fail(HEED_FORMAT, "token %lld of tokenizer.json is not a pair of text and score", (long long)id);
+            return heed_fail(HEED_FORMAT, "token %lld of tokenizer.json is not a pair of text and score",
+                             (long long)id);
         TRY(heed_piece_set(tokenizer, id++, text->valuestring, strlen(text->valuestring), HEED_PIECE_MODEL,
                            score->valuedouble));
     }
@@ -47,8 +51,10 @@ static heed_status read_scored(heed_tokenizer *tokenizer, const cJSON *vocabular
 static heed_status refuse_text(const cJSON *model, const char *name)
 {
     const char *text = heed_json_text(model, name);
-    return text && *text ? heed_fail(HEED_UNSUPPORTED, "the model of tokenizer.json has %s '%.40s', which is not known", name, text)
-                         : HEED_OK;
+    return text && *text
+               ? heed_fail(HEED_UNSUPPORTED, "the model of tokenizer.json has %s '%.40s', which is not known",
+                           name, text)
+               : HEED_OK;
 }
 
 static heed_status read_bpe(heed_tokenizer *tokenizer, const cJSON *model)
@@ -57,7 +63,8 @@ static heed_status read_bpe(heed_tokenizer *tokenizer, const cJSON *model)
     TRY(refuse_text(model, "end_of_word_suffix"));
     const cJSON *dropout = heed_json_get(model, "dropout");
     if (dropout && dropout->valuedouble != 0)
-        return heed_fail(HEED_UNSUPPORTED, "the model of tokenizer.json drops merges at random (dropout %g)", dropout->valuedouble);
+        return heed_fail(HEED_UNSUPPORTED, "the model of tokenizer.json drops merges at random (dropout %g)",
+                         dropout->valuedouble);
     tokenizer->model = HEED_MODEL_BPE;
     tokenizer->fuse_unknown = heed_json_flag(model, "fuse_unk", false);
     tokenizer->ignore_merges = heed_json_flag(model, "ignore_merges", false);
@@ -81,10 +88,11 @@ heed_status heed_json_merges(heed_tokenizer *tokenizer, const cJSON *model)
         if (cJSON_IsString(entry))
             TRY(heed_merges_add_line(tokenizer, rank++, entry->valuestring, strlen(entry->valuestring)));
         else if (cJSON_IsString(left) && cJSON_IsString(right))
-            TRY(heed_merges_add(tokenizer, rank++, left->valuestring, strlen(left->valuestring), right->valuestring,
-                                strlen(right->valuestring)));
+            TRY(heed_merges_add(tokenizer, rank++, left->valuestring, strlen(left->valuestring),
+                                right->valuestring, strlen(right->valuestring)));
         else
-            return heed_fail(HEED_FORMAT, "merge %lld of tokenizer.json is no pair of texts", (long long)rank);
+            return heed_fail(HEED_FORMAT, "merge %lld of tokenizer.json is no pair of texts",
+                             (long long)rank);
     }
     return HEED_OK;
 }
@@ -98,8 +106,10 @@ static heed_status read_unigram(heed_tokenizer *tokenizer, const cJSON *model)
     TRY(read_scored(tokenizer, heed_json_get(model, "vocab")));
     if (!unknown)
         return HEED_OK;
-    if (!cJSON_IsNumber(unknown) || !(unknown->valuedouble >= 0 && unknown->valuedouble < (double)tokenizer->pieces))
-        return heed_fail(HEED_FORMAT, "the unk_id of tokenizer.json is none of its %zu tokens", tokenizer->pieces);
+    if (!cJSON_IsNumber(unknown) ||
+        !(unknown->valuedouble >= 0 && unknown->valuedouble < (double)tokenizer->pieces))
+        return heed_fail(HEED_FORMAT, "the unk_id of tokenizer.json is none of its %zu tokens",
+                         tokenizer->pieces);
     tokenizer->special.unk = tokenizer->unknown = (int32_t)unknown->valuedouble;
     return HEED_OK;
 }
@@ -125,10 +135,10 @@ static heed_status read_wordpiece(heed_tokenizer *tokenizer, const cJSON *model)
 static const char *model_type(const cJSON *model)
 {
     const char *type = heed_json_type(model);
-    return *type                                       ? type
-           : heed_json_get(model, "merges")            ? "BPE"
+    return *type                                          ? type
+           : heed_json_get(model, "merges")               ? "BPE"
            : cJSON_IsArray(heed_json_get(model, "vocab")) ? "Unigram"
-                                                       : "WordPiece";
+                                                          : "WordPiece";
 }
 
 heed_status heed_json_model(heed_tokenizer *tokenizer, const cJSON *model)
@@ -138,7 +148,8 @@ heed_status heed_json_model(heed_tokenizer *tokenizer, const cJSON *model)
     const char *type = model_type(model);
     tokenizer->byte_fallback = heed_json_flag(model, "byte_fallback", false);
     if (strcmp(type, "BPE") && tokenizer->decode == HEED_DECODE_BYTE_LEVEL)
-        return heed_fail(HEED_UNSUPPORTED, "tokenizer.json has a model of the type '%.40s' behind ByteLevel", type);
+        return heed_fail(HEED_UNSUPPORTED, "tokenizer.json has a model of the type '%.40s' behind ByteLevel",
+                         type);
     if (!strcmp(type, "BPE"))
         TRY(read_bpe(tokenizer, model));
     else if (!strcmp(type, "Unigram"))
@@ -146,7 +157,8 @@ heed_status heed_json_model(heed_tokenizer *tokenizer, const cJSON *model)
     else if (!strcmp(type, "WordPiece"))
         TRY(read_wordpiece(tokenizer, model));
     else
-        return heed_fail(HEED_UNSUPPORTED, "tokenizer.json has a model of the type '%.40s', which is not known", type);
+        return heed_fail(HEED_UNSUPPORTED,
+                         "tokenizer.json has a model of the type '%.40s', which is not known", type);
     const char *unknown = heed_json_text(model, "unk_token");
     for (size_t i = 0; unknown && i < tokenizer->pieces; i++)
         if (!strcmp(heed_piece_text(tokenizer, (int32_t)i), unknown))

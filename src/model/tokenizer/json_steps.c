@@ -28,7 +28,9 @@ static heed_status read_pattern(const cJSON *object, const char **text, bool *li
     const cJSON *pattern = heed_json_get(object, "pattern");
     *literal = heed_json_text(pattern, "String") != NULL;
     *text = heed_json_text(pattern, *literal ? "String" : "Regex");
-    return *text ? HEED_OK : heed_fail(HEED_FORMAT, "tokenizer.json has a step '%.40s' without its pattern", heed_json_type(object));
+    return *text ? HEED_OK
+                 : heed_fail(HEED_FORMAT, "tokenizer.json has a step '%.40s' without its pattern",
+                             heed_json_type(object));
 }
 
 static heed_status read_replace(heed_tokenizer *tokenizer, const cJSON *object)
@@ -100,9 +102,12 @@ heed_status heed_json_normalizer(heed_tokenizer *tokenizer, const cJSON *object)
     static const struct {
         const char *type;
         heed_normal_kind kind;
-    } plain[] = {{"NFC", HEED_NORMAL_NFC},   {"NFD", HEED_NORMAL_NFD},
-                 {"NFKC", HEED_NORMAL_NFKC}, {"NFKD", HEED_NORMAL_NFKD},
-                 {"Lowercase", HEED_NORMAL_LOWERCASE}, {"StripAccents", HEED_NORMAL_STRIP_MARKS}};
+    } plain[] = {{"NFC", HEED_NORMAL_NFC},
+                 {"NFD", HEED_NORMAL_NFD},
+                 {"NFKC", HEED_NORMAL_NFKC},
+                 {"NFKD", HEED_NORMAL_NFKD},
+                 {"Lowercase", HEED_NORMAL_LOWERCASE},
+                 {"StripAccents", HEED_NORMAL_STRIP_MARKS}};
     const char *type = heed_json_type(object);
     for (size_t i = 0; i < sizeof plain / sizeof *plain; i++)
         if (!strcmp(type, plain[i].type))
@@ -146,7 +151,8 @@ static heed_status behavior_of(const cJSON *object, const char *otherwise, heed_
             *kind = behaviors[i].kind;
             return HEED_OK;
         }
-    return heed_fail(HEED_UNSUPPORTED, "tokenizer.json splits with the behaviour '%.40s', which is not known", name);
+    return heed_fail(HEED_UNSUPPORTED, "tokenizer.json splits with the behaviour '%.40s', which is not known",
+                     name);
 }
 
 static heed_status read_split(heed_tokenizer *tokenizer, const cJSON *object)
@@ -174,7 +180,8 @@ static heed_status read_byte_level(heed_tokenizer *tokenizer, const cJSON *objec
 
 static heed_status read_metaspace(heed_tokenizer *tokenizer, const cJSON *object)
 {
-    const char *mark = heed_json_text(object, "replacement"), *scheme = heed_json_text(object, "prepend_scheme");
+    const char *mark = heed_json_text(object, "replacement"),
+               *scheme = heed_json_text(object, "prepend_scheme");
     TRY(heed_split_step_add(tokenizer, HEED_SPLIT_MARK_SPACES, NULL, false));
     heed_split_step *step = &tokenizer->split[tokenizer->splits - 1];
     step->split = heed_json_flag(object, "split", true);
@@ -184,7 +191,9 @@ static heed_status read_metaspace(heed_tokenizer *tokenizer, const cJSON *object
                    : heed_json_flag(object, "add_prefix_space", true) ? HEED_PREFIX_ALWAYS
                                                                       : HEED_PREFIX_NEVER;
     if (scheme && strcmp(scheme, "never") && strcmp(scheme, "first") && strcmp(scheme, "always"))
-        return heed_fail(HEED_UNSUPPORTED, "tokenizer.json puts a space in front by the scheme '%.40s', which is not known", scheme);
+        return heed_fail(HEED_UNSUPPORTED,
+                         "tokenizer.json puts a space in front by the scheme '%.40s', which is not known",
+                         scheme);
     if (!mark || !*mark || !heed_utf8_valid(mark, strlen(mark)))
         return heed_fail(HEED_FORMAT, "tokenizer.json has a Metaspace without its replacement");
     step->mark = strdup(mark);
@@ -209,7 +218,8 @@ heed_status heed_json_pre_tokenizer(heed_tokenizer *tokenizer, const cJSON *obje
         return heed_split_bert(tokenizer);
     if (!strcmp(type, "Digits"))
         return heed_split_step_add(tokenizer, HEED_SPLIT_ISOLATED,
-                                   heed_json_flag(object, "individual_digits", false) ? "\\p{N}" : "\\p{N}+", false);
+                                   heed_json_flag(object, "individual_digits", false) ? "\\p{N}" : "\\p{N}+",
+                                   false);
     if (!strcmp(type, "Whitespace"))
         return heed_split_step_add(tokenizer, HEED_SPLIT_REMOVED, "\\w+|[^\\w\\s]+", true);
     if (!strcmp(type, "WhitespaceSplit"))

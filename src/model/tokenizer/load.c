@@ -37,10 +37,10 @@ static heed_status hand_out(heed_tokenizer **out, heed_tokenizer *tokenizer, hee
     return HEED_OK;
 }
 
-/* vocab.txt: a piece a line, its number is that of the line; the text is read as BERT does, in lower case unless
- * the settings say otherwise. */
-heed_status heed_tokenizer_read_vocabulary(heed_tokenizer *tokenizer, const heed_tokenizer_texts *texts, const char *lines,
-                                           size_t size)
+/* vocab.txt: a piece a line, its number is that of the line; the text is read as BERT does, in lower case
+ * unless the settings say otherwise. */
+heed_status heed_tokenizer_read_vocabulary(heed_tokenizer *tokenizer, const heed_tokenizer_texts *texts,
+                                           const char *lines, size_t size)
 {
     size_t config_size = 0;
     const char *config_text = texts->text(texts->context, "tokenizer_config.json", &config_size);
@@ -78,12 +78,13 @@ heed_status heed_tokenizer_read_vocabulary(heed_tokenizer *tokenizer, const heed
         TRY(heed_piece_set(tokenizer, id, at, length,
                            HEED_PIECE_MODEL | (special ? HEED_PIECE_CONTROL | HEED_PIECE_ADDED : 0u), 0));
         if (special)
-            TRY(heed_added_add(&tokenizer->raw, (heed_added_token){.id = (int32_t)id, .special = true}, at, length));
+            TRY(heed_added_add(&tokenizer->raw, (heed_added_token){.id = (int32_t)id, .special = true}, at,
+                               length));
         at = next;
     }
     TRY(heed_vocabulary_finish(tokenizer));
-    const int32_t unknown = heed_token_find(tokenizer, "[UNK]", 5), cls = heed_token_find(tokenizer, "[CLS]", 5),
-                  sep = heed_token_find(tokenizer, "[SEP]", 5);
+    const int32_t unknown = heed_token_find(tokenizer, "[UNK]", 5),
+                  cls = heed_token_find(tokenizer, "[CLS]", 5), sep = heed_token_find(tokenizer, "[SEP]", 5);
     if (unknown < 0 || cls < 0 || sep < 0)
         return heed_fail(HEED_FORMAT, "vocab.txt lacks [UNK], [CLS] or [SEP]");
     tokenizer->special.unk = tokenizer->unknown = unknown;
@@ -101,7 +102,8 @@ static heed_status read_texts(heed_tokenizer *tokenizer, const heed_tokenizer_te
     } else if ((text = texts->text(texts->context, "vocab.txt", &size))) {
         TRY(heed_tokenizer_read_vocabulary(tokenizer, texts, text, size));
     } else {
-        return heed_fail(HEED_FORMAT, "the model has no tokeniser: there is neither tokenizer.json nor vocab.txt");
+        return heed_fail(HEED_FORMAT,
+                         "the model has no tokeniser: there is neither tokenizer.json nor vocab.txt");
     }
     return heed_tokenizer_read_settings(tokenizer, texts);
 }
@@ -127,7 +129,7 @@ heed_status heed_tokenizer_from_file(heed_tokenizer **out, const heed_model_file
 
 /* Texts of a folder, read when asked for. */
 typedef struct text_folder {
-    const char *path; /* ends with a slash, or is empty */
+    const char *path;      /* ends with a slash, or is empty */
     const char *tokenizer; /* the file that stands for tokenizer.json; NULL: that of the folder */
     struct {
         char name[40];
@@ -178,7 +180,8 @@ static const char *text_of_folder(void *context, const char *name, size_t *size)
 static heed_status load_folder(heed_tokenizer **tokenizer, const char *path, const char *file)
 {
     text_folder folder = {.path = path, .tokenizer = file};
-    const heed_status status = heed_tokenizer_from_texts(tokenizer, &(heed_tokenizer_texts){&folder, text_of_folder});
+    const heed_status status =
+        heed_tokenizer_from_texts(tokenizer, &(heed_tokenizer_texts){&folder, text_of_folder});
     for (int i = 0; i < folder.files; i++)
         free(folder.file[i].text);
     return status;
@@ -195,7 +198,8 @@ heed_status heed_tokenizer_load(heed_tokenizer **tokenizer, const char *path)
     struct stat info;
     char parent[4096];
     if (strlen(path) > sizeof parent - 100)
-        return heed_fail(HEED_IO, "the path has %zu bytes; at most %zu can be", strlen(path), sizeof parent - 100);
+        return heed_fail(HEED_IO, "the path has %zu bytes; at most %zu can be", strlen(path),
+                         sizeof parent - 100);
     if (stat(path, &info))
         return heed_fail(HEED_IO, "'%.200s' cannot be opened: %s", path, strerror(errno));
     if (S_ISDIR(info.st_mode)) {

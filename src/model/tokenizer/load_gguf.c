@@ -18,7 +18,8 @@ static const struct gguf_model {
     bool add_bos, add_eos, space_prefix, squeeze;
 } models[] = {
     {"gpt2", "byte-level BPE", HEED_MODEL_BPE, HEED_DECODE_BYTE_LEVEL, false, false, false, false},
-    {"llama", "SentencePiece BPE", HEED_MODEL_SENTENCEPIECE, HEED_DECODE_SENTENCEPIECE, true, false, true, false},
+    {"llama", "SentencePiece BPE", HEED_MODEL_SENTENCEPIECE, HEED_DECODE_SENTENCEPIECE, true, false, true,
+     false},
     {"t5", "SentencePiece unigram", HEED_MODEL_UNIGRAM, HEED_DECODE_SENTENCEPIECE, false, true, true, true},
     {"bert", "WordPiece", HEED_MODEL_WORDPIECE, HEED_DECODE_WORDPIECE, true, true, false, false},
 };
@@ -37,7 +38,8 @@ static bool flag(const heed_model_file *file, const char *name, bool otherwise)
     return found ? found->whole != 0 : otherwise;
 }
 
-static heed_status special_id(const heed_tokenizer *tokenizer, const heed_model_file *file, const char *name, int32_t *id)
+static heed_status special_id(const heed_tokenizer *tokenizer, const heed_model_file *file, const char *name,
+                              int32_t *id)
 {
     char key[100];
     snprintf(key, sizeof key, "ggml.%s_token_id", name);
@@ -46,8 +48,8 @@ static heed_status special_id(const heed_tokenizer *tokenizer, const heed_model_
     if (!found || found->whole == -1 || found->whole == UINT32_MAX)
         return HEED_OK;
     if (found->whole < 0 || (uint64_t)found->whole >= tokenizer->pieces)
-        return heed_fail(HEED_FORMAT, "tokenizer.%s is %lld, but there are %zu tokens", key, (long long)found->whole,
-                         tokenizer->pieces);
+        return heed_fail(HEED_FORMAT, "tokenizer.%s is %lld, but there are %zu tokens", key,
+                         (long long)found->whole, tokenizer->pieces);
     *id = (int32_t)found->whole;
     return HEED_OK;
 }
@@ -71,14 +73,16 @@ static unsigned flags_of(const heed_tokenizer *tokenizer, int64_t type)
 }
 
 /* WordPiece files may lack types: then what stands in brackets is special. */
-static int64_t type_of(const heed_tokenizer *tokenizer, const heed_meta *types, const heed_meta *tokens, int64_t i)
+static int64_t type_of(const heed_tokenizer *tokenizer, const heed_meta *types, const heed_meta *tokens,
+                       int64_t i)
 {
     const char *text = tokens->texts[i];
     const int32_t size = tokens->text_size[i];
     if (types)
         return types->wholes[i];
-    return tokenizer->model == HEED_MODEL_WORDPIECE && size > 2 && text[0] == '[' && text[size - 1] == ']' ? TYPE_CONTROL
-                                                                                                  : TYPE_NORMAL;
+    return tokenizer->model == HEED_MODEL_WORDPIECE && size > 2 && text[0] == '[' && text[size - 1] == ']'
+               ? TYPE_CONTROL
+               : TYPE_NORMAL;
 }
 
 static heed_status read_pieces(heed_tokenizer *tokenizer, const heed_model_file *file)
@@ -86,30 +90,33 @@ static heed_status read_pieces(heed_tokenizer *tokenizer, const heed_model_file 
     const heed_meta *tokens = meta(file, "ggml.tokens", HEED_META_TEXTS);
     const heed_meta *types = meta(file, "ggml.token_type", HEED_META_INTS);
     const heed_meta *scores = meta(file, "ggml.scores", HEED_META_FLOATS);
-    const bool scored = tokenizer->model == HEED_MODEL_SENTENCEPIECE || tokenizer->model == HEED_MODEL_UNIGRAM;
+    const bool scored =
+        tokenizer->model == HEED_MODEL_SENTENCEPIECE || tokenizer->model == HEED_MODEL_UNIGRAM;
     if (!tokens)
         return heed_fail(HEED_FORMAT, "the file has no tokenizer.ggml.tokens");
     if (types && types->size != tokens->size)
-        return heed_fail(HEED_FORMAT, "the file has %lld tokens and the types of %lld", (long long)tokens->size,
-                         (long long)types->size);
+        return heed_fail(HEED_FORMAT, "the file has %lld tokens and the types of %lld",
+                         (long long)tokens->size, (long long)types->size);
     if (scored && (!scores || scores->size != tokens->size))
-        return heed_fail(HEED_FORMAT, "the file has %lld tokens and the scores of %lld", (long long)tokens->size,
-                         (long long)(scores ? scores->size : 0));
+        return heed_fail(HEED_FORMAT, "the file has %lld tokens and the scores of %lld",
+                         (long long)tokens->size, (long long)(scores ? scores->size : 0));
     tokenizer->byte_fallback = false;
     for (int64_t i = 0; i < tokens->size; i++) {
         const int64_t type = type_of(tokenizer, types, tokens, i);
         if (type == TYPE_UNUSED && tokenizer->model == HEED_MODEL_SENTENCEPIECE)
-            return heed_fail(HEED_UNSUPPORTED, "token %lld ('%.40s') is of the type 'unused', which SentencePiece BPE is not read with",
-                             (long long)i, tokens->texts[i]);
+            return heed_fail(
+                HEED_UNSUPPORTED,
+                "token %lld ('%.40s') is of the type 'unused', which SentencePiece BPE is not read with",
+                (long long)i, tokens->texts[i]);
         tokenizer->byte_fallback = tokenizer->byte_fallback || (scored && type == TYPE_BYTE);
-        TRY(heed_piece_set(tokenizer, i, tokens->texts[i], (size_t)tokens->text_size[i], flags_of(tokenizer, type),
-                           scored ? (double)scores->numbers[i] : 0));
+        TRY(heed_piece_set(tokenizer, i, tokens->texts[i], (size_t)tokens->text_size[i],
+                           flags_of(tokenizer, type), scored ? (double)scores->numbers[i] : 0));
     }
     return HEED_OK;
 }
 
-/* A user-defined token of SentencePiece with spaces, which files write as such or as marks: it is looked for in
- * the normalised text, where spaces are marks. */
+/* A user-defined token of SentencePiece with spaces, which files write as such or as marks: it is looked for
+ * in the normalised text, where spaces are marks. */
 static heed_status add_spaced(heed_tokenizer *tokenizer, int32_t id)
 {
     const heed_piece *piece = &tokenizer->piece[id];
@@ -136,13 +143,15 @@ static heed_status read_added(heed_tokenizer *tokenizer)
         const char *text = heed_piece_text(tokenizer, (int32_t)i);
         if (!(piece->flags & (HEED_PIECE_CONTROL | HEED_PIECE_USER)) || !piece->size)
             continue;
-        const bool spaced = heed_find(text, piece->size, HEED_SPACE_MARK, 3) || memchr(text, ' ', piece->size);
+        const bool spaced =
+            heed_find(text, piece->size, HEED_SPACE_MARK, 3) || memchr(text, ' ', piece->size);
         if (spaced && tokenizer->decode == HEED_DECODE_SENTENCEPIECE && !(piece->flags & HEED_PIECE_CONTROL))
             TRY(add_spaced(tokenizer, (int32_t)i));
         else
-            TRY(heed_added_add(&tokenizer->raw,
-                               (heed_added_token){.id = (int32_t)i, .special = piece->flags & HEED_PIECE_CONTROL},
-                               text, piece->size));
+            TRY(heed_added_add(
+                &tokenizer->raw,
+                (heed_added_token){.id = (int32_t)i, .special = piece->flags & HEED_PIECE_CONTROL}, text,
+                piece->size));
     }
     return HEED_OK;
 }
@@ -162,16 +171,19 @@ static heed_status read_byte_level(heed_tokenizer *tokenizer, const heed_model_f
 {
     const heed_meta *pre = meta(file, "ggml.pre", HEED_META_TEXT);
     const heed_meta *architecture = heed_model_file_meta(file, "general.architecture");
-    const bool gpt2 = architecture && architecture->kind == HEED_META_TEXT && !strcmp(architecture->text, "gpt2");
+    const bool gpt2 =
+        architecture && architecture->kind == HEED_META_TEXT && !strcmp(architecture->text, "gpt2");
     if (!pre && !gpt2)
-        return heed_fail(HEED_FORMAT, "the file does not say how its tokeniser splits words (no tokenizer.ggml.pre)");
+        return heed_fail(HEED_FORMAT,
+                         "the file does not say how its tokeniser splits words (no tokenizer.ggml.pre)");
     const char *name = pre ? pre->text : "gpt-2";
     TRY(heed_split_named(tokenizer, name));
     snprintf(tokenizer->kind, sizeof tokenizer->kind, "byte-level BPE (%.60s)", name);
     return read_merges(tokenizer, file);
 }
 
-static heed_status read_sentencepiece(heed_tokenizer *tokenizer, const heed_model_file *file, const struct gguf_model *model)
+static heed_status read_sentencepiece(heed_tokenizer *tokenizer, const heed_model_file *file,
+                                      const struct gguf_model *model)
 {
     const heed_meta *map = meta(file, "ggml.precompiled_charsmap", HEED_META_INTS);
     if (map && map->size) {
@@ -181,7 +193,8 @@ static heed_status read_sentencepiece(heed_tokenizer *tokenizer, const heed_mode
         for (int64_t i = 0; i < map->size; i++)
             bytes[i] = (char)map->wholes[i];
         heed_normal_step *step = heed_normal_step_add(tokenizer, HEED_NORMAL_CHARSMAP);
-        const heed_status status = step ? heed_charsmap_make(&step->charsmap, bytes, (size_t)map->size) : HEED_UNSUPPORTED;
+        const heed_status status =
+            step ? heed_charsmap_make(&step->charsmap, bytes, (size_t)map->size) : HEED_UNSUPPORTED;
         free(bytes);
         TRY(status);
     }
@@ -210,7 +223,8 @@ static heed_status read_wordpiece(heed_tokenizer *tokenizer)
     return heed_split_bert(tokenizer);
 }
 
-static heed_status read_special(heed_tokenizer *tokenizer, const heed_model_file *file, const struct gguf_model *model)
+static heed_status read_special(heed_tokenizer *tokenizer, const heed_model_file *file,
+                                const struct gguf_model *model)
 {
     heed_special_tokens *special = &tokenizer->special;
     int32_t eot, eom;
@@ -255,8 +269,10 @@ heed_status heed_tokenizer_read_gguf(heed_tokenizer *tokenizer, const heed_model
         if (!strcmp(name->text, models[i].name))
             model = &models[i];
     if (!model)
-        return heed_fail(HEED_UNSUPPORTED, "the tokeniser is of the kind '%.40s', which is not known; known are gpt2, llama, t5 and bert",
-                         name->text);
+        return heed_fail(
+            HEED_UNSUPPORTED,
+            "the tokeniser is of the kind '%.40s', which is not known; known are gpt2, llama, t5 and bert",
+            name->text);
     tokenizer->model = model->model;
     tokenizer->decode = model->decode;
     snprintf(tokenizer->kind, sizeof tokenizer->kind, "%s", model->kind);

@@ -35,8 +35,9 @@ static heed_status add_piece(heed_tokenizer *tokenizer, int64_t id, const char *
     const unsigned flags = HEED_PIECE_ADDED | (special ? HEED_PIECE_CONTROL : 0u);
     if (id < (int64_t)tokenizer->pieces && tokenizer->piece[id].text) {
         if (strcmp(heed_piece_text(tokenizer, (int32_t)id), text))
-            return heed_fail(HEED_FORMAT, "tokenizer.json has two tokens with the number %lld, '%.40s' and '%.40s'", (long long)id,
-                             heed_piece_text(tokenizer, (int32_t)id), text);
+            return heed_fail(HEED_FORMAT,
+                             "tokenizer.json has two tokens with the number %lld, '%.40s' and '%.40s'",
+                             (long long)id, heed_piece_text(tokenizer, (int32_t)id), text);
         tokenizer->piece[id].flags |= (uint8_t)flags;
         return HEED_OK;
     }
@@ -52,7 +53,8 @@ static heed_status read_added_pieces(heed_tokenizer *tokenizer, const cJSON *lis
         const char *text = heed_json_text(token, "content");
         const cJSON *id = heed_json_get(token, "id");
         if (!text || !cJSON_IsNumber(id) || !(id->valuedouble >= 0 && id->valuedouble < most))
-            return heed_fail(HEED_FORMAT, "tokenizer.json has an added token without a content or a sensible number");
+            return heed_fail(HEED_FORMAT,
+                             "tokenizer.json has an added token without a content or a sensible number");
         TRY(add_piece(tokenizer, (int64_t)id->valuedouble, text, heed_json_flag(token, "special", false)));
     }
     return HEED_OK;

@@ -25,9 +25,11 @@ heed_status heed_merges_add(heed_tokenizer *tokenizer, int64_t rank, const char 
     const int32_t token = both.size ? heed_text_table_find(&tokenizer->table, both.data, both.size) : -1;
     free(both.data);
     if (first < 0 || second < 0 || token < 0)
-        return heed_fail(HEED_FORMAT, "merge %lld of the tokeniser, '%.*s' with '%.*s', names a token that is none of the vocabulary",
-                         (long long)rank, (int)(left_size < 60 ? left_size : 60), left,
-                         (int)(right_size < 60 ? right_size : 60), right);
+        return heed_fail(
+            HEED_FORMAT,
+            "merge %lld of the tokeniser, '%.*s' with '%.*s', names a token that is none of the vocabulary",
+            (long long)rank, (int)(left_size < 60 ? left_size : 60), left,
+            (int)(right_size < 60 ? right_size : 60), right);
     heed_merge_table_add(&tokenizer->merges, first, second, (heed_merge){(int32_t)rank, token});
     return HEED_OK;
 }
@@ -36,8 +38,8 @@ heed_status heed_merges_add_line(heed_tokenizer *tokenizer, int64_t rank, const 
 {
     const char *space = size > 1 ? memchr(line + 1, ' ', size - 1) : NULL;
     if (!space)
-        return heed_fail(HEED_FORMAT, "merge %lld of the tokeniser, '%.*s', has no space between its halves", (long long)rank,
-                         (int)(size < 60 ? size : 60), line);
+        return heed_fail(HEED_FORMAT, "merge %lld of the tokeniser, '%.*s', has no space between its halves",
+                         (long long)rank, (int)(size < 60 ? size : 60), line);
     const size_t left = (size_t)(space - line);
     return heed_merges_add(tokenizer, rank, line, left, space + 1, size - left - 1);
 }

@@ -13,7 +13,8 @@
 #define GPT2 CONTRACTIONS "| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"
 /* cl100k's, digits in groups of at most N */
 #define GPT4(digits)                                                                                         \
-    "(?i:" CONTRACTIONS ")|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|" digits "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|" LINES_AND_SPACES
+    "(?i:" CONTRACTIONS ")|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|" digits                                            \
+    "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|" LINES_AND_SPACES
 #define UPPER "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
 #define LOWER "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
 /* o200k's: words also break where a capital follows a small letter */
@@ -74,6 +75,7 @@ heed_status heed_split_named(heed_tokenizer *tokenizer, const char *name)
         tokenizer->ignore_merges = rules[i].ignore_merges;
         return HEED_OK;
     }
-    return heed_fail(HEED_UNSUPPORTED, "the tokeniser splits words by the rule '%.60s', which is not known; known are %s", name,
+    return heed_fail(HEED_UNSUPPORTED,
+                     "the tokeniser splits words by the rule '%.60s', which is not known; known are %s", name,
                      known);
 }

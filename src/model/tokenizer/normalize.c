@@ -15,8 +15,8 @@ static heed_status no_memory(void)
 static heed_status compose(const char *text, size_t size, utf8proc_option_t options, heed_bytes *out)
 {
     utf8proc_uint8_t *made = NULL;
-    const utf8proc_ssize_t length = utf8proc_map((const utf8proc_uint8_t *)text, (utf8proc_ssize_t)size, &made,
-                                                 options | UTF8PROC_STABLE);
+    const utf8proc_ssize_t length = utf8proc_map((const utf8proc_uint8_t *)text, (utf8proc_ssize_t)size,
+                                                 &made, options | UTF8PROC_STABLE);
     if (length < 0) {
         free(made);
         return length == UTF8PROC_ERROR_NOMEM
@@ -43,7 +43,8 @@ static heed_status unicode_form(heed_normal_kind kind, const char *text, size_t 
         return HEED_OK;
     }
     const int compat = kind == HEED_NORMAL_NFKC || kind == HEED_NORMAL_NFKD ? UTF8PROC_COMPAT : 0;
-    const int form = kind == HEED_NORMAL_NFC || kind == HEED_NORMAL_NFKC ? UTF8PROC_COMPOSE : UTF8PROC_DECOMPOSE;
+    const int form =
+        kind == HEED_NORMAL_NFC || kind == HEED_NORMAL_NFKC ? UTF8PROC_COMPOSE : UTF8PROC_DECOMPOSE;
     return compose(text, size, (utf8proc_option_t)(compat | form), out);
 }
 
@@ -216,7 +217,8 @@ static bool takes_first(const heed_normal_step *step, const char *text, size_t s
     return taken;
 }
 
-heed_status heed_normalize(const heed_tokenizer *tokenizer, const char *text, size_t size, heed_bytes *out, bool *front)
+heed_status heed_normalize(const heed_tokenizer *tokenizer, const char *text, size_t size, heed_bytes *out,
+                           bool *front)
 {
     heed_bytes other = {0};
     heed_status status = HEED_OK;

@@ -4,7 +4,7 @@
 #ifndef HEED_MODEL_TOKENIZER_PARTS_H
 #define HEED_MODEL_TOKENIZER_PARTS_H
 
-#include "model/file.h"
+#include "model/tokenizer.h"
 #include "model/tokenizer/bytes.h"
 #include "model/tokenizer/pattern.h"
 #include "model/tokenizer/table.h"
@@ -18,15 +18,15 @@ typedef enum heed_normal_kind {
     HEED_NORMAL_NFKC,
     HEED_NORMAL_NFKD,
     HEED_NORMAL_LOWERCASE,
-    HEED_NORMAL_STRIP_MARKS,    /* combining marks of all kinds go */
+    HEED_NORMAL_STRIP_MARKS,      /* combining marks of all kinds go */
     HEED_NORMAL_STRIP_NONSPACING, /* BERT: non-spacing marks only */
-    HEED_NORMAL_CLEAN,         /* BERT: control characters go, white space becomes a space */
-    HEED_NORMAL_SPACE_CJK,     /* BERT: spaces around ideographs */
-    HEED_NORMAL_STRIP,         /* white space at the ends: `left`, `right` */
-    HEED_NORMAL_PREPEND,       /* `content`, unless the text is empty */
-    HEED_NORMAL_REPLACE,       /* matches of `pattern` by `content` */
-    HEED_NORMAL_CHARSMAP,      /* SentencePiece's compiled map */
-    HEED_NORMAL_SQUEEZE,       /* SentencePiece: no spaces at the ends, one between words */
+    HEED_NORMAL_CLEAN,            /* BERT: control characters go, white space becomes a space */
+    HEED_NORMAL_SPACE_CJK,        /* BERT: spaces around ideographs */
+    HEED_NORMAL_STRIP,            /* white space at the ends: `left`, `right` */
+    HEED_NORMAL_PREPEND,          /* `content`, unless the text is empty */
+    HEED_NORMAL_REPLACE,          /* matches of `pattern` by `content` */
+    HEED_NORMAL_CHARSMAP,         /* SentencePiece's compiled map */
+    HEED_NORMAL_SQUEEZE,          /* SentencePiece: no spaces at the ends, one between words */
 } heed_normal_kind;
 
 typedef struct heed_charsmap {
@@ -58,7 +58,11 @@ typedef enum heed_split_kind {
     HEED_SPLIT_MARK_SPACES,  /* spaces become U+2581, and one may be put in front */
 } heed_split_kind;
 
-typedef enum heed_prefix_scheme { HEED_PREFIX_NEVER, HEED_PREFIX_FIRST, HEED_PREFIX_ALWAYS } heed_prefix_scheme;
+typedef enum heed_prefix_scheme {
+    HEED_PREFIX_NEVER,
+    HEED_PREFIX_FIRST,
+    HEED_PREFIX_ALWAYS
+} heed_prefix_scheme;
 
 typedef struct heed_split_step {
     heed_split_kind kind;
@@ -144,12 +148,12 @@ struct heed_tokenizer {
                              outside ASCII */
     bool single_floats;   /* unigram scores are added as floats, as SentencePiece does */
     double unknown_score, most_score;
-    int32_t unknown; /* what the model writes for what it does not know; -1: nothing */
+    int32_t unknown;                     /* what the model writes for what it does not know; -1: nothing */
     int32_t word_characters;             /* WordPiece: longer words are unknown */
     const char *word_start, *word_inner; /* WordPiece: what stands before pieces */
     char *continuing;                    /* what word_start or word_inner point to, or NULL */
 
-    bool drops_first_space;  /* when decoding */
+    bool drops_first_space;                          /* when decoding */
     int32_t before[HEED_AROUND], after[HEED_AROUND]; /* what HEED_ADD_SPECIAL adds */
     int befores, afters;
     heed_special_tokens special;
@@ -171,8 +175,8 @@ typedef struct heed_source {
 heed_status heed_encode(const heed_tokenizer *tokenizer, const heed_source *source, heed_tokens *tokens);
 
 /* Vocabulary. */
-heed_status heed_piece_set(heed_tokenizer *tokenizer, int64_t id, const char *text, size_t size, unsigned flags,
-                           double score);
+heed_status heed_piece_set(heed_tokenizer *tokenizer, int64_t id, const char *text, size_t size,
+                           unsigned flags, double score);
 static inline const char *heed_piece_text(const heed_tokenizer *tokenizer, int32_t id)
 {
     return tokenizer->texts.data + tokenizer->piece[id].text;
@@ -190,11 +194,13 @@ int heed_character_byte(int32_t character); /* -1: stands for none */
 
 /* Steps. */
 /* *front, where given: the text begins with what stood first before. */
-heed_status heed_normalize(const heed_tokenizer *tokenizer, const char *text, size_t size, heed_bytes *out, bool *front);
+heed_status heed_normalize(const heed_tokenizer *tokenizer, const char *text, size_t size, heed_bytes *out,
+                           bool *front);
 heed_status heed_charsmap_make(heed_charsmap *map, const void *data, size_t size);
 heed_status heed_charsmap_apply(const heed_charsmap *map, const char *text, size_t size, heed_bytes *out);
 heed_status heed_split(const heed_split_step *step, bool at_start, heed_bytes *text, heed_ranges *words);
-heed_status heed_split_step_add(heed_tokenizer *tokenizer, heed_split_kind kind, const char *pattern, bool inverted);
+heed_status heed_split_step_add(heed_tokenizer *tokenizer, heed_split_kind kind, const char *pattern,
+                                bool inverted);
 heed_status heed_split_bert(heed_tokenizer *tokenizer); /* at white space and punctuation */
 heed_status heed_split_named(heed_tokenizer *tokenizer, const char *name);
 heed_normal_step *heed_normal_step_add(heed_tokenizer *tokenizer, heed_normal_kind kind);
@@ -203,15 +209,15 @@ heed_status heed_normal_prepend(heed_tokenizer *tokenizer, const char *content);
 
 /* Added tokens. */
 heed_status heed_added_add(heed_added_set *set, heed_added_token token, const char *text, size_t size);
-/* The first added token at or behind `from` that may stand there; false: none. The range holds the white space
- * that it takes. */
+/* The first added token at or behind `from` that may stand there; false: none. The range holds the white
+ * space that it takes. */
 bool heed_added_next(const heed_added_set *set, const heed_source *source, size_t from, heed_range *range,
                      int32_t *id);
 
 /* Memory that one call reuses from word to word. */
 typedef struct heed_word_work {
-    /* Bytes that are no UTF-8 travel as private characters, U+xxFF00 + byte with the block that the text itself
-     * does not use; -1: there are none. */
+    /* Bytes that are no UTF-8 travel as private characters, U+xxFF00 + byte with the block that the text
+     * itself does not use; -1: there are none. */
     int32_t raw_block;
     heed_bytes bytes, mapped; /* of the word, when they are not its text */
     struct heed_symbol *symbol;
@@ -230,10 +236,10 @@ void heed_word_work_free(heed_word_work *work);
 bool heed_raw_byte(const heed_word_work *work, const char *character, uint8_t *byte);
 
 /* One word to tokens, by the kinds of model. */
-heed_status heed_bpe_word(const heed_tokenizer *tokenizer, heed_word_work *work, const char *text, size_t size,
-                          heed_tokens *tokens);
-heed_status heed_unigram_word(const heed_tokenizer *tokenizer, heed_word_work *work, const char *text, size_t size,
-                              heed_tokens *tokens);
+heed_status heed_bpe_word(const heed_tokenizer *tokenizer, heed_word_work *work, const char *text,
+                          size_t size, heed_tokens *tokens);
+heed_status heed_unigram_word(const heed_tokenizer *tokenizer, heed_word_work *work, const char *text,
+                              size_t size, heed_tokens *tokens);
 heed_status heed_wordpiece_word(const heed_tokenizer *tokenizer, heed_word_work *work, const char *text,
                                 size_t size, heed_tokens *tokens);
 
@@ -243,7 +249,6 @@ typedef struct heed_tokenizer_texts {
     const char *(*text)(void *context, const char *name, size_t *size); /* NULL: no such file */
 } heed_tokenizer_texts;
 
-heed_status heed_tokenizer_from_file(heed_tokenizer **tokenizer, const heed_model_file *file);
 heed_status heed_tokenizer_from_texts(heed_tokenizer **tokenizer, const heed_tokenizer_texts *texts);
 heed_status heed_tokenizer_read_gguf(heed_tokenizer *tokenizer, const heed_model_file *file);
 heed_status heed_tokenizer_read_json(heed_tokenizer *tokenizer, const char *json, size_t size);

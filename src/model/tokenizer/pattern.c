@@ -14,9 +14,10 @@ struct heed_pattern {
 
 enum { MATCH_STEPS = 20000000, PATTERN_BYTES = 100000 };
 
-/* White space and word characters as the reference libraries have them (Unicode's White_Space; letters, marks,
- * digits and connectors). PCRE2's \s also has U+180E, and its \w has no marks. */
-#define SPACES "\\t-\\r\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
+/* White space and word characters as the reference libraries have them (Unicode's White_Space; letters,
+ * marks, digits and connectors). PCRE2's \s also has U+180E, and its \w has no marks. */
+#define SPACES                                                                                               \
+    "\\t-\\r\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
 #define WORDS "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}"
 
 static void add_class(heed_bytes *out, const char *class, bool inside, bool negated)
@@ -47,8 +48,9 @@ static heed_status translate(heed_bytes *out, const char *text, size_t size)
 {
     bool inside = false;
     if (size > 1 && text[0] == '(' && text[1] == '*')
-        return heed_fail(HEED_UNSUPPORTED, "the tokeniser's pattern begins with '(*', which has no meaning in "
-                                           "the dialect of tokenizer.json");
+        return heed_fail(HEED_UNSUPPORTED,
+                         "the tokeniser's pattern begins with '(*', which has no meaning in "
+                         "the dialect of tokenizer.json");
     for (size_t i = 0; i < size;) {
         if (text[i] == '\\') {
             i += add_escape(out, text + i, size - i, inside);
@@ -105,12 +107,11 @@ static heed_status compile(heed_pattern *pattern, const char *text, size_t size,
 heed_status heed_pattern_make(heed_pattern **made, const char *text, size_t size, bool literal)
 {
     if (size > PATTERN_BYTES)
-        return heed_fail(HEED_UNSUPPORTED, "a pattern of the tokeniser has %zu bytes; at most %d are read", size,
-                         PATTERN_BYTES);
+        return heed_fail(HEED_UNSUPPORTED, "a pattern of the tokeniser has %zu bytes; at most %d are read",
+                         size, PATTERN_BYTES);
     heed_bytes translated = {0};
     heed_pattern *pattern = calloc(1, sizeof *pattern);
-    heed_status status =
-        pattern ? HEED_OK : heed_fail(HEED_NO_MEMORY, "no memory for a tokeniser's pattern");
+    heed_status status = pattern ? HEED_OK : heed_fail(HEED_NO_MEMORY, "no memory for a tokeniser's pattern");
     if (!status && !literal)
         status = translate(&translated, text, size);
     heed_bytes_add(&translated, "", literal ? 0 : 1);
@@ -159,8 +160,8 @@ heed_status heed_search_next(heed_search *search, heed_range *match, bool *found
     if (search->from > search->size)
         return HEED_OK;
     const uint32_t options = PCRE2_NO_UTF_CHECK;
-    int result = pcre2_match(search->pattern->code, (PCRE2_SPTR)search->text, search->size, search->from, options,
-                             search->match, search->pattern->limits);
+    int result = pcre2_match(search->pattern->code, (PCRE2_SPTR)search->text, search->size, search->from,
+                             options, search->match, search->pattern->limits);
     if (result == PCRE2_ERROR_JIT_STACKLIMIT)
         result = pcre2_match(search->pattern->code, (PCRE2_SPTR)search->text, search->size, search->from,
                              options | PCRE2_NO_JIT, search->match, search->pattern->limits);

@@ -23,8 +23,8 @@ heed_status heed_search_start(heed_search *search, const heed_pattern *pattern);
 void heed_search_text(heed_search *search, const char *text, size_t size);
 void heed_search_end(heed_search *search);
 
-/* The next match, leftmost first, never overlapping the one before; *found is false at the end. A match may be
- * empty. HEED_UNSUPPORTED when the pattern needs more steps than are allowed. */
+/* The next match, leftmost first, never overlapping the one before; *found is false at the end. A match may
+ * be empty. HEED_UNSUPPORTED when the pattern needs more steps than are allowed. */
 heed_status heed_search_next(heed_search *search, heed_range *match, bool *found);
 
 /* ASCII's symbols and Unicode's punctuation. */

@@ -18,10 +18,10 @@ static void find_special(heed_tokenizer *tokenizer, const cJSON *settings)
     const struct {
         const char *name, *usual;
         int32_t *id;
-    } names[] = {
-        {"bos_token", NULL, &special->bos},    {"eos_token", NULL, &special->eos},  {"unk_token", NULL, &special->unk},
-        {"pad_token", "[PAD]", &special->pad}, {"sep_token", "[SEP]", &special->sep}, {"cls_token", "[CLS]", &special->cls},
-        {"mask_token", "[MASK]", &special->mask}};
+    } names[] = {{"bos_token", NULL, &special->bos},      {"eos_token", NULL, &special->eos},
+                 {"unk_token", NULL, &special->unk},      {"pad_token", "[PAD]", &special->pad},
+                 {"sep_token", "[SEP]", &special->sep},   {"cls_token", "[CLS]", &special->cls},
+                 {"mask_token", "[MASK]", &special->mask}};
     const bool bert = tokenizer->model == HEED_MODEL_WORDPIECE;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         const char *text = token_text(settings, names[i].name);

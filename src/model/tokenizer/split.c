@@ -63,8 +63,8 @@ static void part(split_parts *parting, size_t start, size_t end, bool matched)
     parting->matched = matched;
 }
 
-static heed_status split_word(const heed_split_step *step, heed_search *search, const char *text, heed_range word,
-                              heed_ranges *words)
+static heed_status split_word(const heed_split_step *step, heed_search *search, const char *text,
+                              heed_range word, heed_ranges *words)
 {
     split_parts state = {.kind = step->kind, .words = words};
     size_t done = word.start;
@@ -104,18 +104,18 @@ static heed_status split_by_pattern(const heed_split_step *step, const heed_byte
 }
 
 /* A word into a new text, spaces as marks and split at each where asked for. */
-static void mark_word(const heed_split_step *step, bool prefix, const char *text, heed_range word, heed_bytes *out,
-                      heed_ranges *words)
+static void mark_word(const heed_split_step *step, bool prefix, const char *text, heed_range word,
+                      heed_bytes *out, heed_ranges *words)
 {
     const size_t mark = strlen(step->mark);
     size_t start = out->size;
     const char *at = text + word.start, *end = at + word.size;
-    const bool marked =
-        word.size && (*at == ' ' || (word.size >= mark && !memcmp(at, step->mark, mark)));
+    const bool marked = word.size && (*at == ' ' || (word.size >= mark && !memcmp(at, step->mark, mark)));
     if (prefix && !marked)
         heed_bytes_add(out, step->mark, mark);
     while (at < end) {
-        const bool space = *at == ' ', here = space || ((size_t)(end - at) >= mark && !memcmp(at, step->mark, mark));
+        const bool space = *at == ' ',
+                   here = space || ((size_t)(end - at) >= mark && !memcmp(at, step->mark, mark));
         if (here && step->split) {
             heed_ranges_add(words, start, out->size);
             start = out->size;
@@ -160,7 +160,8 @@ heed_status heed_split(const heed_split_step *step, bool at_start, heed_bytes *t
     return split_by_pattern(step, text, words);
 }
 
-heed_status heed_split_step_add(heed_tokenizer *tokenizer, heed_split_kind kind, const char *pattern, bool inverted)
+heed_status heed_split_step_add(heed_tokenizer *tokenizer, heed_split_kind kind, const char *pattern,
+                                bool inverted)
 {
     if (tokenizer->splits == HEED_STEPS)
         return heed_fail(HEED_UNSUPPORTED, "the tokeniser has more than %d splitting steps", HEED_STEPS);

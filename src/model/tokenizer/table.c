@@ -7,7 +7,8 @@
 
 static uint64_t mixed(uint64_t a, uint64_t b)
 {
-    const unsigned __int128 product = (unsigned __int128)(a ^ 0x9e3779b97f4a7c15u) * (b ^ 0xd1b54a32d192ed03u);
+    const unsigned __int128 product =
+        (unsigned __int128)(a ^ 0x9e3779b97f4a7c15u) * (b ^ 0xd1b54a32d192ed03u);
     return (uint64_t)product ^ (uint64_t)(product >> 64);
 }
 
@@ -50,8 +51,7 @@ bool heed_text_table_make(heed_text_table *table, size_t entries)
 static size_t text_place(const heed_text_table *table, const char *text, size_t size)
 {
     size_t i = text_hash(text, size) & table->mask;
-    while (table->slot[i].id >= 0 &&
-           (table->slot[i].size != size || memcmp(table->slot[i].text, text, size)))
+    while (table->slot[i].id >= 0 && (table->slot[i].size != size || memcmp(table->slot[i].text, text, size)))
         i = (i + 1) & table->mask;
     return i;
 }

@@ -11,7 +11,7 @@ typedef struct heed_text_table {
         const char *text;
         uint32_t size;
         int32_t id; /* -1: the slot is free */
-    } *slot;
+    } * slot;
     size_t mask, count;
     size_t longest; /* bytes of the longest text */
 } heed_text_table;
@@ -30,7 +30,7 @@ typedef struct heed_merge_table {
     struct heed_merge_slot {
         uint64_t pair; /* UINT64_MAX: the slot is free */
         heed_merge merge;
-    } *slot;
+    } * slot;
     size_t mask;
 } heed_merge_table;
 
@@ -43,7 +43,7 @@ typedef struct heed_trie {
     struct heed_trie_slot {
         uint64_t key; /* node << 8 | byte; UINT64_MAX: free */
         int32_t node;
-    } *slot;
+    } * slot;
     size_t mask, count;
     int32_t *id; /* [nodes] the text that ends at this node, or -1 */
     size_t nodes, capacity;

@@ -57,12 +57,14 @@ void heed_tokenizer_free(heed_tokenizer *tokenizer)
 }
 
 /* Takes away the begin-token that would stand twice because it was typed too. */
-static void drop_second_begin(const heed_tokenizer *tokenizer, heed_tokens *tokens, int64_t start, int64_t text)
+static void drop_second_begin(const heed_tokenizer *tokenizer, heed_tokens *tokens, int64_t start,
+                              int64_t text)
 {
     if (text == start || tokens->count == text || tokenizer->special.bos < 0 ||
         tokens->id[start] != tokenizer->special.bos || tokens->id[text] != tokenizer->special.bos)
         return;
-    memmove(tokens->id + text, tokens->id + text + 1, (size_t)(tokens->count - text - 1) * sizeof *tokens->id);
+    memmove(tokens->id + text, tokens->id + text + 1,
+            (size_t)(tokens->count - text - 1) * sizeof *tokens->id);
     tokens->count--;
 }
 

@@ -37,7 +37,8 @@ static void offer(const heed_tokenizer *tokenizer, struct heed_viterbi_step *ste
     step[end] = (struct heed_viterbi_step){total, (int64_t)start, id};
 }
 
-static void find_best(const heed_tokenizer *tokenizer, struct heed_viterbi_step *step, const char *text, size_t size)
+static void find_best(const heed_tokenizer *tokenizer, struct heed_viterbi_step *step, const char *text,
+                      size_t size)
 {
     for (size_t i = 0; i <= size; i++)
         step[i] = (struct heed_viterbi_step){.start = -1, .id = -1};
@@ -61,9 +62,10 @@ static void find_best(const heed_tokenizer *tokenizer, struct heed_viterbi_step 
     }
 }
 
-/* Characters in a row that are unknown: their bytes where there are tokens for all, else one unknown token. */
-static heed_status add_unknown(const heed_tokenizer *tokenizer, heed_word_work *work, const char *text, size_t size,
-                               heed_tokens *tokens)
+/* Characters in a row that are unknown: their bytes where there are tokens for all, else one unknown token.
+ */
+static heed_status add_unknown(const heed_tokenizer *tokenizer, heed_word_work *work, const char *text,
+                               size_t size, heed_tokens *tokens)
 {
     work->bytes.size = 0;
     for (size_t i = 0; i < size;) {
@@ -81,8 +83,9 @@ static heed_status add_unknown(const heed_tokenizer *tokenizer, heed_word_work *
     for (size_t i = 0; i < work->bytes.size && complete; i++)
         complete = tokenizer->byte_token[(uint8_t)work->bytes.data[i]] >= 0;
     if (!complete && tokenizer->unknown < 0)
-        return heed_fail(HEED_INVALID, "the text has characters that the tokeniser does not know, and it has no "
-                                       "unknown token for them");
+        return heed_fail(HEED_INVALID,
+                         "the text has characters that the tokeniser does not know, and it has no "
+                         "unknown token for them");
     if (!complete)
         return heed_tokens_add(tokens, tokenizer->unknown);
     for (size_t i = 0; i < work->bytes.size; i++)
@@ -90,8 +93,8 @@ static heed_status add_unknown(const heed_tokenizer *tokenizer, heed_word_work *
     return HEED_OK;
 }
 
-heed_status heed_unigram_word(const heed_tokenizer *tokenizer, heed_word_work *work, const char *text, size_t size,
-                              heed_tokens *tokens)
+heed_status heed_unigram_word(const heed_tokenizer *tokenizer, heed_word_work *work, const char *text,
+                              size_t size, heed_tokens *tokens)
 {
     if (!heed_grow((void **)&work->step, &work->steps_capacity, size + 1, sizeof *work->step) ||
         !heed_grow((void **)&work->path, &work->path_capacity, size + 1, sizeof *work->path))

@@ -13,8 +13,8 @@ static heed_status no_memory(void)
     return heed_fail(HEED_NO_MEMORY, "no memory for the tokeniser's vocabulary");
 }
 
-heed_status heed_piece_set(heed_tokenizer *tokenizer, int64_t id, const char *text, size_t size, unsigned flags,
-                           double score)
+heed_status heed_piece_set(heed_tokenizer *tokenizer, int64_t id, const char *text, size_t size,
+                           unsigned flags, double score)
 {
     if (id < 0 || id >= MOST_PIECES)
         return heed_fail(HEED_FORMAT, "the tokeniser has a token with the number %lld; 0 to %d can be",
@@ -22,16 +22,19 @@ heed_status heed_piece_set(heed_tokenizer *tokenizer, int64_t id, const char *te
     if (size > INT32_MAX)
         return heed_fail(HEED_FORMAT, "token %lld of the tokeniser has %zu bytes", (long long)id, size);
     if (isnan(score))
-        return heed_fail(HEED_FORMAT, "the score of token %lld of the tokeniser is not a number", (long long)id);
+        return heed_fail(HEED_FORMAT, "the score of token %lld of the tokeniser is not a number",
+                         (long long)id);
     const size_t place = (size_t)id;
-    if (!heed_grow((void **)&tokenizer->piece, &tokenizer->pieces_capacity, place + 1, sizeof *tokenizer->piece))
+    if (!heed_grow((void **)&tokenizer->piece, &tokenizer->pieces_capacity, place + 1,
+                   sizeof *tokenizer->piece))
         return no_memory();
     while (tokenizer->pieces <= place) /* a gap: tokens without a text */
         tokenizer->piece[tokenizer->pieces++] = (heed_piece){.flags = HEED_PIECE_UNUSED};
     if (!tokenizer->texts.size)
         heed_bytes_add(&tokenizer->texts, "", 1);
     heed_piece *piece = &tokenizer->piece[place];
-    *piece = (heed_piece){.text = tokenizer->texts.size, .size = (uint32_t)size, .flags = (uint8_t)flags, .score = score};
+    *piece = (heed_piece){
+        .text = tokenizer->texts.size, .size = (uint32_t)size, .flags = (uint8_t)flags, .score = score};
     heed_bytes_add(&tokenizer->texts, text, size);
     heed_bytes_add(&tokenizer->texts, "", 1);
     return tokenizer->texts.failed ? no_memory() : HEED_OK;
@@ -96,7 +99,9 @@ typedef struct scored {
 static int by_score(const void *a, const void *b)
 {
     const scored *first = a, *second = b;
-    return first->score > second->score ? -1 : first->score < second->score ? 1 : (first->id > second->id) - (first->id < second->id);
+    return first->score > second->score   ? -1
+           : first->score < second->score ? 1
+                                          : (first->id > second->id) - (first->id < second->id);
 }
 
 /* Better scores merge first; equal ones have equal rank, so that the place in the text decides. */
@@ -109,9 +114,8 @@ static heed_status rank_scores(heed_tokenizer *tokenizer)
         order[i] = (scored){tokenizer->piece[i].score, (int32_t)i};
     qsort(order, tokenizer->pieces, sizeof *order, by_score);
     for (size_t i = 0; i < tokenizer->pieces; i++)
-        tokenizer->piece[order[i].id].rank = i && order[i].score == order[i - 1].score
-                                                 ? tokenizer->piece[order[i - 1].id].rank
-                                                 : (int32_t)i;
+        tokenizer->piece[order[i].id].rank =
+            i && order[i].score == order[i - 1].score ? tokenizer->piece[order[i - 1].id].rank : (int32_t)i;
     free(order);
     return HEED_OK;
 }

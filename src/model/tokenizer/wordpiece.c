@@ -16,7 +16,8 @@ static int32_t longest(const heed_tokenizer *tokenizer, heed_word_work *work, co
     size_t most = tokenizer->table.longest > before ? tokenizer->table.longest - before : 0;
     if (most > size - start)
         most = size - start;
-    /* A piece that is written with the mark of beginnings begins a word; within one, the mark is only itself. */
+    /* A piece that is written with the mark of beginnings begins a word; within one, the mark is only itself.
+     */
     const size_t mark = strlen(tokenizer->word_start);
     if (start && mark && most > mark && !memcmp(text + start, tokenizer->word_start, mark))
         most = mark;
