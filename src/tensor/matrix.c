@@ -148,10 +148,10 @@ heed_status heed_matrix_pack(heed_matrix **matrix, const heed_tensor *const *wei
         m->rows += segment->rows;
         m->panels += segment->panels;
         span = segment->layout.span > span ? segment->layout.span : span;
-        if (heed_segment_whole(m, segment))
-            m->any_whole = true;
-        else
-            m->any_float = true;
+        const bool whole = heed_segment_whole(m, segment);
+        m->any_whole = m->any_whole || whole;
+        m->any_float = m->any_float || !whole;
+        m->any_16 = m->any_16 || (whole && segment->layout.format->group == 16);
     }
     m->depth = (m->cols + span - 1) / span * span;
     bool counted = m->cols <= INT64_MAX / 1024;

@@ -58,6 +58,7 @@ struct heed_matrix {
     const struct heed_product_kernels *kernels;
     int segments;
     bool any_whole, any_float; /* products of whole numbers, of floats */
+    bool any_16;               /* whole numbers with a scale for 16 columns */
     size_t bytes;
     char name[96];
     heed_segment segment[];

@@ -12,12 +12,25 @@ typedef struct product_run {
     int threads;
     int8_t *whole;
     float *scale;
-    int32_t *sum;
+    heed_whole_sums by32, by16;
     float *floats;
     heed_whole_tile *tile;   /* [tiles] */
     int64_t tiles, parts;    /* of whole numbers; parts of the rows that are worked on apart */
     heed_product_work *work; /* [threads] */
 } product_run;
+
+static heed_whole_sums take_sums(heed_arena *arena, size_t count)
+{
+    heed_whole_sums sums;
+    sums.sum = heed_arena_take(arena, count, sizeof *sums.sum);
+    sums.shift = heed_arena_take(arena, count, sizeof *sums.shift);
+    return sums;
+}
+
+static heed_whole_sums sums_from(heed_whole_sums sums, size_t first)
+{
+    return (heed_whole_sums){sums.sum ? sums.sum + first : NULL, sums.shift ? sums.shift + first : NULL};
+}
 
 static size_t carve(product_run *run, void *base, int64_t n, int threads)
 {
@@ -32,7 +45,9 @@ static size_t carve(product_run *run, void *base, int64_t n, int threads)
     if (m->any_whole) {
         run->whole = heed_arena_take(&arena, numbers, sizeof *run->whole);
         run->scale = heed_arena_take(&arena, numbers / HEED_WHOLE, sizeof *run->scale);
-        run->sum = heed_arena_take(&arena, numbers / 16, sizeof *run->sum);
+        run->by32 = take_sums(&arena, numbers / HEED_WHOLE);
+        if (m->any_16)
+            run->by16 = take_sums(&arena, numbers / 16);
         run->tile = heed_arena_take(&arena, (size_t)run->tiles, sizeof *run->tile);
     }
     if (m->any_float)
@@ -46,7 +61,6 @@ static size_t carve(product_run *run, void *base, int64_t n, int threads)
         work.panel = heed_arena_take(&arena, HEED_FLOAT_CHUNK * HEED_PANEL, sizeof(float));
         work.sum = heed_arena_take(&arena, HEED_BATCH * HEED_PANEL, sizeof(float));
         work.init = heed_arena_take(&arena, groups * tile_rows, sizeof *work.init);
-        work.shift = heed_arena_take(&arena, groups * tile_rows, sizeof *work.shift);
         if (base)
             run->work[t] = work;
     }
@@ -73,7 +87,8 @@ static void prepare_whole(const product_run *run, int64_t t)
     *tile = (heed_whole_tile){.rows = (int)least(m->kernels->whole_rows, run->call->n - row),
                               .whole = run->whole + before,
                               .scale = run->scale + before / HEED_WHOLE,
-                              .sum = run->sum + before / 16};
+                              .by32 = sums_from(run->by32, before / HEED_WHOLE),
+                              .by16 = sums_from(run->by16, before / 16)};
     m->kernels->to_whole(run->call->x + row * run->call->x_stride, run->call->x_stride, m->cols, m->depth,
                          tile);
 }

@@ -9,31 +9,21 @@ whole_facts heed_whole_facts_of(const heed_block_format *format, bool signed_lev
                          .offsets = format->sub.most_offset > 0};
 }
 
-/* Columns first.. of a tile, with what its sums come to for this format. */
+/* Columns first.. of a tile, with the whole sums starting at what the level that stands for 0 takes away. */
 static whole_piece take_piece(const heed_whole_tile *tile, const whole_facts *facts, int64_t first,
                               int64_t cols, const heed_product_work *work)
 {
-    const int rows = tile->rows;
-    const int32_t *sum = tile->sum + first / 16 * rows;
-    const float *scale = tile->scale + first / HEED_WHOLE * rows;
-    const int64_t blocks = cols / HEED_WHOLE;
-    whole_piece piece = {.rows = rows,
-                         .blocks = blocks,
+    const int64_t rows = tile->rows, numbers = cols / facts->group * rows, at = first / facts->group * rows;
+    const heed_whole_sums *sums = facts->group == HEED_WHOLE ? &tile->by32 : &tile->by16;
+    const int32_t *sum = sums->sum + at;
+    for (int64_t i = 0; i < numbers; i++)
+        work->init[i] = -facts->zero * sum[i];
+    return (whole_piece){.rows = tile->rows,
+                         .blocks = cols / HEED_WHOLE,
                          .whole = tile->whole + first * rows,
-                         .scale = scale,
+                         .scale = tile->scale + first / HEED_WHOLE * rows,
                          .init = work->init,
-                         .shift = work->shift};
-    const int parts = HEED_WHOLE / facts->group;
-    for (int64_t b = 0; b < blocks; b++)
-        for (int g = 0; g < parts; g++)
-            for (int r = 0; r < rows; r++) {
-                const int32_t *from = sum + (2 * b + g) * rows + r;
-                const int32_t total = parts == 2 ? *from : from[0] + from[rows];
-                const int64_t to = (b * parts + g) * rows + r;
-                work->init[to] = -facts->zero * total;
-                work->shift[to] = scale[b * rows + r] * (float)total;
-            }
-    return piece;
+                         .shift = sums->shift + at};
 }
 
 /* Columns of a chunk: whole spans, as evenly as can be. */
@@ -45,17 +35,35 @@ static int64_t chunk_of(int64_t depth, int span)
     return (even + span - 1) / span * span;
 }
 
+INLINE void finish(const float *sum, int64_t rows, float *to, int64_t stride, const float *bias, bool add)
+{
+    for (int64_t i = 0; i < rows; i++, sum += HEED_PANEL, to += stride)
+#pragma GCC unroll 8
+        for (int c = 0; c < HEED_PANEL; c += LANES) {
+            floats x = *(const floats *)(const void *)(sum + c);
+            floats_any *at = (floats_any *)(void *)(to + c);
+            if (bias)
+                x += *(const floats_any *)(const void *)(bias + c);
+            *at = add ? (floats)(x + *at) : x;
+        }
+}
+
 void heed_finish_rows(const float *sum, int64_t first, int64_t rows, const heed_product_out *out)
 {
-    for (int64_t i = 0; i < rows; i++, sum += HEED_PANEL) {
-        float *to = out->out + (first + i) * out->stride;
+    float *to = out->out + first * out->stride;
+    if (out->count == HEED_PANEL && !out->bias && !out->add) {
+        finish(sum, rows, to, out->stride, NULL, false);
+        return;
+    }
+    if (out->count == HEED_PANEL) {
+        finish(sum, rows, to, out->stride, out->bias, out->add);
+        return;
+    }
+    for (int64_t i = 0; i < rows; i++, sum += HEED_PANEL, to += out->stride)
         for (int c = 0; c < out->count; c++) {
-            float x = sum[c];
-            if (out->bias)
-                x += out->bias[c];
+            const float x = out->bias ? sum[c] + out->bias[c] : sum[c];
             to[c] = out->add ? x + to[c] : x;
         }
-    }
 }
 
 void heed_whole_panel(const heed_segment *segment, const uint8_t *panel, int64_t depth,

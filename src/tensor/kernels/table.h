@@ -9,12 +9,19 @@
 
 #include "tensor/matrix.h"
 
+/* Sums of whole numbers over the columns that share a scale of the weights, [depth / group][rows], and those
+ * times the activations' scale. NULL where no format asks for groups of that size. */
+typedef struct heed_whole_sums {
+    int32_t *sum;
+    float *shift;
+} heed_whole_sums;
+
 /* A tile of rows of activations as whole numbers: x = scale whole. */
 typedef struct heed_whole_tile {
     int rows;
     int8_t *whole;
     float *scale;
-    int32_t *sum;
+    heed_whole_sums by32, by16;
 } heed_whole_tile;
 
 /* What a row's result is written to. */
@@ -34,7 +41,6 @@ typedef struct heed_product_work {
     float *panel;   /* [HEED_FLOAT_CHUNK][32] */
     float *sum;     /* [HEED_BATCH][32] */
     int32_t *init;  /* [depth / 16][tile rows] */
-    float *shift;   /* [depth / 16][tile rows] */
 } heed_product_work;
 
 enum {

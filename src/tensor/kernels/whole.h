@@ -55,8 +55,6 @@ typedef int16_t signed_shorts __attribute__((vector_size(BYTES), may_alias));
 typedef int32_t ints __attribute__((vector_size(BYTES), may_alias));
 typedef float floats __attribute__((vector_size(BYTES), may_alias));
 typedef floats floats_any __attribute__((aligned(4)));
-typedef uint8_t lane_bytes __attribute__((vector_size(LANES), may_alias));
-typedef int8_t lane_signed_bytes __attribute__((vector_size(LANES), may_alias));
 typedef uint16_t lane_halves __attribute__((vector_size(2 * LANES), may_alias));
 
 /* 4 bytes in all lanes. */
@@ -69,7 +67,7 @@ INLINE ints four(const void *from)
 
 INLINE floats all(float x)
 {
-    return (floats){0} + x;
+    return x - (floats){0}; /* adding would turn -0 into 0, and so cost an instruction */
 }
 
 /* sum += levels times activations, 4 by 4. `small`: levels are below 128; else they are signed where
@@ -144,6 +142,39 @@ INLINE floats from_halves(const uint16_t *from, int bf16)
 #endif
 }
 
+/* LANES bytes as floats. */
+INLINE floats from_signed_bytes(const uint8_t *from)
+{
+#if defined(__AVX512F__)
+    return (floats)_mm512_cvtepi32_ps(
+        _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(const void *)from)));
+#elif defined(__AVX2__)
+    return (floats)_mm256_cvtepi32_ps(
+        _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)from)));
+#else
+    floats x;
+    for (int i = 0; i < LANES; i++)
+        x[i] = (float)(int8_t)from[i];
+    return x;
+#endif
+}
+
+INLINE floats from_bytes(const uint8_t *from)
+{
+#if defined(__AVX512F__)
+    return (floats)_mm512_cvtepi32_ps(
+        _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)from)));
+#elif defined(__AVX2__)
+    return (floats)_mm256_cvtepi32_ps(
+        _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)from)));
+#else
+    floats x;
+    for (int i = 0; i < LANES; i++)
+        x[i] = (float)from[i];
+    return x;
+#endif
+}
+
 /* What a kernel knows of a format while it is compiled. */
 typedef struct whole_kind {
     int bits, group, zero;
@@ -214,7 +245,7 @@ INLINE floats scale_vector(whole_kind kind, const heed_panel_layout *layout, con
     if (!kind.own)
         return d;
     const uint8_t *sub = span + layout->sub_scale + (size_t)(HEED_PANEL * g + LANES * p);
-    return d * __builtin_convertvector(*(const lane_signed_bytes *)(const void *)sub, floats);
+    return d * from_signed_bytes(sub);
 }
 
 INLINE floats offset_vector(whole_kind kind, const heed_panel_layout *layout, const uint8_t *span, int g,
@@ -224,7 +255,7 @@ INLINE floats offset_vector(whole_kind kind, const heed_panel_layout *layout, co
     if (!kind.own)
         return e;
     const uint8_t *sub = span + layout->sub_offset + (size_t)(HEED_PANEL * g + LANES * p);
-    return e * __builtin_convertvector(*(const lane_bytes *)(const void *)sub, floats);
+    return e * from_bytes(sub);
 }
 
 /* The formats, as kinds: type, bits, group, zero, offsets, own, table, bf16. */
