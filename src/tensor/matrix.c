@@ -1,12 +1,16 @@
 /* Packing weight matrices. */
-#include "tensor/matrix.h"
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* madvise */
+#endif
 #include "base/arena.h"
 #include "base/cpu.h"
 #include "base/try.h"
 #include "tensor/kernels/table.h"
+#include "tensor/matrix.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 extern const heed_product_kernels heed_product_kernel_table_portable;
 #ifdef HEED_HAVE_AVX2
@@ -108,11 +112,25 @@ static void pack_panel(const heed_matrix *matrix, const heed_segment *segment, c
         heed_panel_pack_floats(segment, weights, panel * HEED_PANEL, to);
 }
 
+/* Memory of its own for weights, in pages of 2 MiB where there is enough of it and the system can. */
+static uint8_t *allocate(size_t bytes)
+{
+    enum { HUGE = 2 << 20 };
+    const bool huge = bytes >= 2 * HUGE;
+    const size_t align = huge ? HUGE : HEED_ALIGNMENT;
+    uint8_t *memory = aligned_alloc(align, (bytes + align - 1) / align * align);
+#ifdef MADV_HUGEPAGE
+    if (memory && huge)
+        (void)madvise(memory, bytes, MADV_HUGEPAGE);
+#endif
+    return memory;
+}
+
 static heed_status pack(heed_matrix *matrix, const heed_tensor *const *weights, int threads)
 {
     for (int s = 0; s < matrix->segments; s++) {
         heed_segment *segment = &matrix->segment[s];
-        segment->data = aligned_alloc(HEED_ALIGNMENT, segment->panel_bytes * (size_t)segment->panels);
+        segment->data = allocate(segment->panel_bytes * (size_t)segment->panels);
         if (!segment->data)
             return heed_fail(HEED_NO_MEMORY, "no memory for %zu bytes of packed weights",
                              segment->panel_bytes * (size_t)segment->panels);
