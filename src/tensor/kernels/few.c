@@ -2,12 +2,10 @@
  * apart in registers, so that memory sets the pace. */
 #include "tensor/kernels/parts.h"
 
-#ifndef AHEAD
-#define AHEAD 8192 /* bytes */
-#endif
+#define AHEAD 8192 /* bytes read ahead of their use */
 
-/* Asks for what lies some blocks ahead, in the order of memory; scales and levels, being apart within a span, look like
- * no stream to the processor. */
+/* Asks for what lies some blocks ahead, in the order of memory; scales and levels, being apart within a span,
+ * look like no stream to the processor. */
 INLINE void prefetch(const uint8_t *at, whole_kind kind)
 {
     const int planes = kind.offsets ? 2 : 1;

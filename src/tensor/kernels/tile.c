@@ -34,6 +34,36 @@ WHOLE INLINE void sums(whole_kind kind, const int rows, const heed_product_work 
 #pragma GCC unroll 8
                 for (int p = 0; p < TILE_VECTORS; p++)
                     whole[r][p] = (ints){0} + init[r];
+#if BY_PAIRS
+            const int run = kind_run(kind) < steps ? kind_run(kind) : steps;
+#pragma GCC unroll 8
+            for (int s = 0; s < steps; s += run) {
+                signed_shorts pair[TILE_ROWS][TILE_VECTORS];
+#pragma GCC unroll 8
+                for (int i = 0; i < run; i++) {
+                    bytes w[TILE_VECTORS];
+#pragma GCC unroll 8
+                    for (int p = 0; p < TILE_VECTORS; p++)
+                        w[p] = load_bytes(level + BYTES * p);
+                    level += HEED_PANEL * HEED_STEP;
+#pragma GCC unroll 8
+                    for (int r = 0; r < rows; r++) {
+                        const ints four_x = four(x + HEED_STEP * r);
+#pragma GCC unroll 8
+                        for (int p = 0; p < TILE_VECTORS; p++) {
+                            const signed_shorts more = pairs(w[p], four_x, kind_small(kind));
+                            pair[r][p] = i == 0 ? more : (signed_shorts)(pair[r][p] + more);
+                        }
+                    }
+                    x += HEED_STEP * rows;
+                }
+#pragma GCC unroll 8
+                for (int r = 0; r < rows; r++)
+#pragma GCC unroll 8
+                    for (int p = 0; p < TILE_VECTORS; p++)
+                        whole[r][p] = add_pairs(whole[r][p], pair[r][p]);
+            }
+#else
 #pragma GCC unroll 8
             for (int s = 0; s < steps; s++) {
                 bytes w[TILE_VECTORS];
@@ -50,6 +80,7 @@ WHOLE INLINE void sums(whole_kind kind, const int rows, const heed_product_work 
                 }
                 x += HEED_STEP * rows;
             }
+#endif
             floats w[TILE_VECTORS];
 #pragma GCC unroll 8
             for (int p = 0; p < TILE_VECTORS; p++)

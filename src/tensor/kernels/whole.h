@@ -70,6 +70,40 @@ INLINE floats all(float x)
     return x - (floats){0}; /* adding would turn -0 into 0, and so cost an instruction */
 }
 
+/* Products of bytes go through sums of two in 16 bits where there is no instruction for sums of four in 32.
+ */
+#if (defined(__AVX2__) && !defined(__AVX512F__)) || defined(__aarch64__)
+#define BY_PAIRS 1
+#else
+#define BY_PAIRS 0
+#endif
+
+/* Levels times activations, summed two by two: none reaches 2^15. `small`: levels are below 128; else they
+ * are signed. */
+#if BY_PAIRS
+INLINE signed_shorts pairs(bytes level, ints x, int small)
+{
+#if defined(__AVX2__)
+    const __m256i w = (__m256i)level, a = (__m256i)x;
+    return (signed_shorts)(small ? _mm256_maddubs_epi16(w, a)
+                                 : _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(a, w)));
+#else
+    (void)small;
+    const int8x16_t w = (int8x16_t)level, a = (int8x16_t)x;
+    return (signed_shorts)vpaddq_s16(vmull_s8(vget_low_s8(w), vget_low_s8(a)), vmull_high_s8(w, a));
+#endif
+}
+
+INLINE ints add_pairs(ints sum, signed_shorts x)
+{
+#if defined(__AVX2__)
+    return sum + (ints)_mm256_madd_epi16((__m256i)x, _mm256_set1_epi16(1));
+#else
+    return (ints)vpadalq_s16((int32x4_t)sum, (int16x8_t)x);
+#endif
+}
+#endif
+
 /* sum += levels times activations, 4 by 4. `small`: levels are below 128; else they are signed where
  * SIGNED_LEVELS. */
 WHOLE INLINE ints dot(ints sum, bytes level, ints x, int small)
@@ -77,20 +111,8 @@ WHOLE INLINE ints dot(ints sum, bytes level, ints x, int small)
 #if defined(__AVX512F__)
     (void)small;
     return (ints)_mm512_dpbusd_epi32((__m512i)sum, (__m512i)level, (__m512i)x);
-#elif defined(__AVX2__)
-    const __m256i ones = _mm256_set1_epi16(1);
-    __m256i pairs;
-    if (small)
-        pairs = _mm256_maddubs_epi16((__m256i)level, (__m256i)x);
-    else
-        pairs = _mm256_maddubs_epi16(_mm256_abs_epi8((__m256i)level),
-                                     _mm256_sign_epi8((__m256i)x, (__m256i)level));
-    return sum + (ints)_mm256_madd_epi16(pairs, ones);
-#elif defined(__aarch64__)
-    (void)small;
-    const int8x16_t w = (int8x16_t)level, a = (int8x16_t)x;
-    const int16x8_t low = vmull_s8(vget_low_s8(w), vget_low_s8(a)), high = vmull_high_s8(w, a);
-    return (ints)vpadalq_s16((int32x4_t)sum, vpaddq_s16(low, high));
+#elif BY_PAIRS
+    return add_pairs(sum, pairs(level, x, small));
 #else
     const signed_shorts wide = (signed_shorts)level, other = (signed_shorts)x;
     const signed_shorts even =
@@ -191,6 +213,14 @@ INLINE int kind_zero(whole_kind kind)
 INLINE int kind_small(whole_kind kind)
 {
     return !kind.table && kind.bits < 8;
+}
+
+/* Steps whose sums of two still fit into 16 bits when added up: 2 steps levels 127 < 2^15. MXFP4's reach 12.
+ */
+INLINE int kind_run(whole_kind kind)
+{
+    const int most = kind.bf16 ? 12 : kind.table || kind.bits == 8 ? 128 : (1 << kind.bits) - 1;
+    return most <= 15 ? 8 : most <= 31 ? 4 : most <= 63 ? 2 : 1;
 }
 
 /* The table in every 16 bytes of a vector, unsigned or signed as levels are. */
