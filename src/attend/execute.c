@@ -195,11 +195,42 @@ static void bounds(const int32_t *pos, int64_t n, int32_t *least, int32_t *most)
     }
 }
 
+/* Keys that some entry of the batch has; nothing is asked about others. */
+static int64_t most_keys(const setup *s, const heed_plan *plan)
+{
+    int32_t most = 0;
+    for (int64_t b = 0; b < plan->problem.batch; b++)
+        most = s->key_count[b] > most ? s->key_count[b] : most;
+    return most;
+}
+
+/* Key j stands at position j. */
+static void count_keys(const setup *s, int64_t keys, int64_t batch)
+{
+    for (int32_t j = 0; j < (int32_t)keys; j++)
+        s->key_pos[j] = j;
+    const struct {
+        int32_t size, *least, *most;
+    } runs[] = {{HEED_SUB, s->sub_min, s->sub_max}, {HEED_KEYS, s->block_min, s->block_max}};
+    for (int i = 0; i < 2; i++)
+        for (int32_t n = 0, j = 0; j < (int32_t)keys; n++, j += runs[i].size) {
+            runs[i].least[n] = j;
+            runs[i].most[n] = (keys - j < runs[i].size ? (int32_t)keys : j + runs[i].size) - 1;
+        }
+    memcpy(s->key_end, s->key_count, (size_t)batch * sizeof *s->key_end);
+}
+
 static heed_status place_keys(setup *s, const heed_plan *plan, const heed_extra *extra)
 {
     const heed_problem *p = &plan->problem;
     const heed_tensor *given = &extra->k_pos;
-    const int64_t M = p->keys, rows = s->run->key_pos_stride ? p->batch : 1;
+    const int64_t M = p->keys, rows = s->run->key_pos_stride ? p->batch : 1, keys = most_keys(s, plan);
+    if (!given->data && M > HEED_POSITION_LIMIT)
+        return beyond("k_pos", M - 1, M - 1);
+    if (!given->data && rows == 1) {
+        count_keys(s, keys, p->batch);
+        return HEED_OK;
+    }
     if (given->data)
         TRY(check_list("k_pos", given, p->batch, M, true));
     for (int64_t b = 0; b < rows; b++) {
