@@ -75,7 +75,11 @@ heed_tensor heed_tensor_dense(void *data, heed_type type, int rank, const int64_
     for (int i = rank - 1; i >= 0; i--) {
         tensor.shape[i] = shape[i];
         tensor.stride[i] = stride;
-        stride = i == rank - 1 ? heed_type_bytes(type, shape[i]) : stride * shape[i];
+        /* where another size is 0 the product may overflow, and nobody uses the stride */
+        if (i == rank - 1)
+            stride = heed_type_bytes(type, shape[i]);
+        else if (__builtin_mul_overflow(stride, shape[i], &stride))
+            stride = 0;
     }
     return tensor;
 }
