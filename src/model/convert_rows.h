@@ -3,7 +3,7 @@
 #define HEED_MODEL_CONVERT_ROWS_H
 
 #include "model/convert.h"
-#include "model/output.h"
+#include "base/output.h"
 
 /* A tensor and what it becomes. */
 typedef struct heed_conversion {

@@ -4,7 +4,7 @@
 
 #include "model/file_own.h"
 #include "model/gguf.h"
-#include "model/output.h"
+#include "base/output.h"
 
 /* Keys and values as they will lie in the file. Zero it first. When memory runs short, what is added is
  * dropped and heed_gguf_write says so. */

@@ -2,7 +2,7 @@
 #include "model/safetensors.h"
 
 #include "base/try.h"
-#include "model/output.h"
+#include "base/output.h"
 
 #include <cjson/cJSON.h>
 #include <stdio.h>

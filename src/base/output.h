@@ -4,8 +4,8 @@
  * A device or a pipe cannot be replaced, so it is written to. Through symbolic links, what they point at is
  * replaced and not the link.
  */
-#ifndef HEED_MODEL_OUTPUT_H
-#define HEED_MODEL_OUTPUT_H
+#ifndef HEED_BASE_OUTPUT_H
+#define HEED_BASE_OUTPUT_H
 
 #include <heed/base.h>
 

@@ -1,4 +1,4 @@
-#include "model/output.h"
+#include "base/output.h"
 #include "base/try.h"
 
 #include <errno.h>

@@ -1,0 +1,31 @@
+/* For builds without cairo (HEED_PICTURES=OFF). */
+#include "plot/plot.h"
+
+#ifndef HEED_HAVE_PICTURES
+
+static heed_status refuse(const char *path)
+{
+    return heed_fail(HEED_UNSUPPORTED, "%s: this heed was built without pictures (HEED_PICTURES=OFF)", path);
+}
+
+heed_status heed_plot_draw_matrix(const char *path, const heed_plot_matrix *plot)
+{
+    (void)plot;
+    return refuse(path);
+}
+
+heed_status heed_plot_draw_grid(const char *path, const heed_plot_grid *plot)
+{
+    (void)plot;
+    return refuse(path);
+}
+
+heed_status heed_plot_draw_text(const char *path, const heed_plot_text *plot)
+{
+    (void)plot;
+    return refuse(path);
+}
+
+#else
+typedef int heed_no_pictures; /* ISO C wants something in a file */
+#endif
