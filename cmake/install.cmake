@@ -16,6 +16,10 @@ install(FILES ${CMAKE_CURRENT_BINARY_DIR}/heedConfig.cmake ${CMAKE_CURRENT_BINAR
 
 # heed.pc finds its prefix from where it lies, so that an installed tree can be moved.
 file(RELATIVE_PATH HEED_PREFIX_FROM_PC /p/${CMAKE_INSTALL_LIBDIR}/pkgconfig /p)
+set(HEED_CAIRO_LINK)
+if(HEED_PICTURES)
+    set(HEED_CAIRO_LINK -lcairo)
+endif()
 configure_file(cmake/heed.pc.in ${CMAKE_CURRENT_BINARY_DIR}/heed.pc @ONLY)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/heed.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 

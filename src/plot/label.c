@@ -5,7 +5,7 @@
 #define DOTTED_CIRCLE 0x25cc
 #define ELLIPSIS 0x2026
 #define RETURN_SIGN 0x23ce
-#define CARRIAGE_RETURN_SIGN 0x240d
+#define CARRIAGE_RETURN_SIGN 0x21e4 /* to the start of the line */
 #define TAB_SIGN 0x21e5
 
 static bool is_mark(uint32_t code)

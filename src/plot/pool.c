@@ -39,9 +39,9 @@ heed_status heed_pool_create(heed_pool **pool, int64_t maps, int64_t queries, in
         made->most = heed_allocate(cells, sizeof *made->most);
     }
     if (!made->sum || !made->most) {
+        const long long each = (long long)(made->rows * made->cols);
         heed_pool_free(made);
-        return heed_fail(HEED_NO_MEMORY, "no memory for %lld maps of %lld cells", (long long)maps,
-                         (long long)(made->rows * made->cols));
+        return heed_fail(HEED_NO_MEMORY, "no memory for %lld maps of %lld cells", (long long)maps, each);
     }
     *pool = made;
     return HEED_OK;

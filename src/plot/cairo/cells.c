@@ -2,7 +2,7 @@
 
 #include <math.h>
 
-enum { MOST_RECTANGLES = 4096, MARGIN = 16 };
+enum { MOST_RECTANGLES = 4096, MOST_SAMPLES = 8192, MARGIN = 16 };
 
 void heed_type_open(heed_type_sizes *type)
 {
@@ -18,23 +18,30 @@ void heed_type_close(heed_type_sizes *type)
     heed_fonts_close(&type->label);
 }
 
-double heed_cells_most(const heed_pool *pool, int64_t map0, int64_t maps, heed_cell_value value)
+heed_colours heed_cells_colours(const heed_pool *pool, int64_t map0, int64_t maps, heed_cell_value value)
 {
+    const int64_t rows = heed_pool_rows(pool), cols = heed_pool_cols(pool), cells = maps * rows * cols;
+    const int64_t each = cells / MOST_SAMPLES + 1;
+    float sample[MOST_SAMPLES];
     double most = 0.0;
-    for (int64_t map = map0; map < map0 + maps; map++)
-        for (int64_t row = 0; row < heed_pool_rows(pool); row++)
-            for (int64_t col = 0; col < heed_pool_cols(pool); col++)
-                most = fmax(most, value(pool, map, row, col));
-    return most;
+    size_t count = 0;
+    for (int64_t i = 0; i < cells; i++) {
+        const float x = value(pool, map0 + i / (rows * cols), i / cols % rows, i % cols);
+        most = fmax(most, (double)x);
+        if (i % each == 0 && count < MOST_SAMPLES)
+            sample[count++] = x;
+    }
+    return heed_colours_for(most, sample, count);
 }
 
 /* A rectangle a cell, which stays sharp at any size of an SVG file. */
 static void draw_rectangles(cairo_t *cairo, const heed_pool *pool, int64_t map, heed_cell_value value,
-                            double most, double x, double y, int pixels)
+                            const heed_colours *colours, double x, double y, int pixels)
 {
+    cairo_set_antialias(cairo, CAIRO_ANTIALIAS_NONE); /* no seams between neighbours */
     for (int64_t row = 0; row < heed_pool_rows(pool); row++)
         for (int64_t col = 0; col < heed_pool_cols(pool); col++) {
-            const double share = heed_colour_share(value(pool, map, row, col), most);
+            const double share = heed_colour_share(colours, value(pool, map, row, col));
             if (share <= 0.0)
                 continue;
             const heed_colour colour = heed_colour_of(share);
@@ -42,17 +49,23 @@ static void draw_rectangles(cairo_t *cairo, const heed_pool *pool, int64_t map, 
             cairo_rectangle(cairo, x + (double)(col * pixels), y + (double)(row * pixels), pixels, pixels);
             cairo_fill(cairo);
         }
+    cairo_set_antialias(cairo, CAIRO_ANTIALIAS_DEFAULT);
+}
+
+/* As cairo itself turns a share of a colour into a byte. */
+static uint32_t byte_of(double share)
+{
+    return (uint32_t)(share * 65535.0 + 0.5) >> 8;
 }
 
 static uint32_t pixel_of(heed_colour colour)
 {
-    return (uint32_t)lrint(255.0 * colour.red) << 16 | (uint32_t)lrint(255.0 * colour.green) << 8 |
-           (uint32_t)lrint(255.0 * colour.blue);
+    return byte_of(colour.red) << 16 | byte_of(colour.green) << 8 | byte_of(colour.blue);
 }
 
 /* An image, for many cells. */
 static heed_status draw_image(cairo_t *cairo, const heed_pool *pool, int64_t map, heed_cell_value value,
-                              double most, double x, double y, int pixels)
+                              const heed_colours *colours, double x, double y, int pixels)
 {
     const int width = (int)heed_pool_cols(pool) * pixels, height = (int)heed_pool_rows(pool) * pixels;
     cairo_surface_t *image = cairo_image_surface_create(CAIRO_FORMAT_RGB24, width, height);
@@ -65,7 +78,7 @@ static heed_status draw_image(cairo_t *cairo, const heed_pool *pool, int64_t map
     for (int row = 0; row < height; row++) {
         uint32_t *line = (uint32_t *)(void *)(data + (size_t)row * (size_t)stride);
         for (int col = 0; col < width; col++) {
-            const double share = heed_colour_share(value(pool, map, row / pixels, col / pixels), most);
+            const double share = heed_colour_share(colours, value(pool, map, row / pixels, col / pixels));
             line[col] = pixel_of(heed_colour_of(share));
         }
     }
@@ -78,14 +91,14 @@ static heed_status draw_image(cairo_t *cairo, const heed_pool *pool, int64_t map
 }
 
 heed_status heed_cells_draw(cairo_t *cairo, const heed_pool *pool, int64_t map, heed_cell_value value,
-                            double most, double x, double y, int pixels)
+                            const heed_colours *colours, double x, double y, int pixels)
 {
     const int64_t rows = heed_pool_rows(pool), cols = heed_pool_cols(pool);
     heed_status status = HEED_OK;
     if (rows * cols <= MOST_RECTANGLES)
-        draw_rectangles(cairo, pool, map, value, most, x, y, pixels);
+        draw_rectangles(cairo, pool, map, value, colours, x, y, pixels);
     else
-        status = draw_image(cairo, pool, map, value, most, x, y, pixels);
+        status = draw_image(cairo, pool, map, value, colours, x, y, pixels);
     cairo_set_source_rgb(cairo, 0.6, 0.6, 0.6);
     cairo_set_line_width(cairo, 1.0);
     cairo_rectangle(cairo, x - 0.5, y - 0.5, (double)(cols * pixels) + 1.0, (double)(rows * pixels) + 1.0);

@@ -9,10 +9,10 @@ typedef float (*heed_cell_value)(const heed_pool *pool, int64_t map, int64_t row
 
 /* Draws all cells of a map, `pixels` a side each, from x, y on, with a frame. */
 heed_status heed_cells_draw(cairo_t *cairo, const heed_pool *pool, int64_t map, heed_cell_value value,
-                            double most, double x, double y, int pixels);
+                            const heed_colours *colours, double x, double y, int pixels);
 
-/* The largest weight of some maps. */
-double heed_cells_most(const heed_pool *pool, int64_t map0, int64_t maps, heed_cell_value value);
+/* A scale for some maps. */
+heed_colours heed_cells_colours(const heed_pool *pool, int64_t map0, int64_t maps, heed_cell_value value);
 
 /* Sizes of type that the pictures share. */
 typedef struct heed_type_sizes {

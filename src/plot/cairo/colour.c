@@ -2,6 +2,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 typedef struct stop {
     double share;
@@ -12,11 +13,32 @@ static const stop stops[] = {{0.00, {1.00, 1.00, 1.00}}, {0.15, {0.87, 0.92, 0.9
                              {0.35, {0.62, 0.79, 0.88}}, {0.55, {0.26, 0.57, 0.78}},
                              {0.75, {0.03, 0.32, 0.61}}, {1.00, {0.03, 0.09, 0.27}}};
 
-double heed_colour_share(double value, double most)
+static int compare_floats(const void *a, const void *b)
 {
-    if (!(value > 0.0) || !(most > 0.0))
+    const float x = *(const float *)a, y = *(const float *)b;
+    return (x > y) - (x < y);
+}
+
+heed_colours heed_colours_for(double most, float *sample, size_t count)
+{
+    const double visible = 0.25; /* of the way to the darkest colour, for the middle value */
+    size_t zeros = 0;
+    if (count > 1)
+        qsort(sample, count, sizeof *sample, compare_floats);
+    while (zeros < count && !(sample[zeros] > 0.0f))
+        zeros++;
+    if (zeros == count || !(most > 0.0))
+        return (heed_colours){most, 0.5};
+    const double middle = sample[zeros + (count - zeros) / 2] / most;
+    const double exponent = middle < 1.0 ? log(visible) / log(middle) : 0.5;
+    return (heed_colours){most, fmin(fmax(exponent, 0.2), 0.5)};
+}
+
+double heed_colour_share(const heed_colours *colours, double value)
+{
+    if (!(value > 0.0) || !(colours->most > 0.0))
         return 0.0;
-    return value < most ? sqrt(value / most) : 1.0;
+    return value < colours->most ? pow(value / colours->most, colours->exponent) : 1.0;
 }
 
 heed_colour heed_colour_of(double share)
@@ -36,13 +58,15 @@ bool heed_colour_is_dark(double share)
     return share > 0.5;
 }
 
-void heed_colour_bar(cairo_t *cairo, const heed_fonts *fonts, double x, double y, double height, double most,
-                     const char *measure)
+void heed_colour_bar(cairo_t *cairo, const heed_fonts *fonts, double x, double y, double height,
+                     const heed_colours *colours, const char *measure)
 {
     enum { STEPS = 64, TICKS = 4, WIDTH = 14 };
     char text[40];
+    x = floor(x);
+    y = floor(y);
     cairo_set_source_rgb(cairo, 0.25, 0.25, 0.25);
-    heed_text_draw(cairo, fonts, x, y - 8.0, measure);
+    heed_text_draw(cairo, fonts, x, y - 12.0, measure);
     for (int i = 0; i < STEPS; i++) {
         const heed_colour colour = heed_colour_of(1.0 - (i + 0.5) / STEPS);
         cairo_set_source_rgb(cairo, colour.red, colour.green, colour.blue);
@@ -56,7 +80,7 @@ void heed_colour_bar(cairo_t *cairo, const heed_fonts *fonts, double x, double y
     cairo_stroke(cairo);
     for (int i = 0; i <= TICKS; i++) {
         const double share = (double)i / TICKS, at = floor(y + height * (1.0 - share)) + 0.5;
-        snprintf(text, sizeof text, "%.2g", most * share * share);
+        snprintf(text, sizeof text, "%.3g", colours->most * pow(share, 1.0 / colours->exponent));
         cairo_move_to(cairo, x + WIDTH, at);
         cairo_line_to(cairo, x + WIDTH + 4.0, at);
         cairo_stroke(cairo);

@@ -71,16 +71,17 @@ static void draw_names(cairo_t *cairo, const layout *all)
 static heed_status draw(cairo_t *cairo, const layout *all)
 {
     const heed_plot_grid *plot = all->plot;
-    const double most = heed_cells_most(plot->pool, 0, plot->layers * plot->heads, heed_pool_most);
+    const heed_colours colours =
+        heed_cells_colours(plot->pool, 0, plot->layers * plot->heads, heed_pool_most);
     const double right = all->left + (double)plot->heads * (all->width + GAP) + 12.0;
     heed_heading_draw(cairo, &all->type, MARGIN, plot->title, plot->subtitle, all->note);
     draw_names(cairo, all);
     for (int64_t l = 0; l < plot->layers; l++)
         for (int64_t h = 0; h < plot->heads; h++)
-            TRY(heed_cells_draw(cairo, plot->pool, l * plot->heads + h, heed_pool_most, most,
+            TRY(heed_cells_draw(cairo, plot->pool, l * plot->heads + h, heed_pool_most, &colours,
                                 floor(all->left) + (double)h * (all->width + GAP),
                                 floor(all->top) + (double)l * (all->height + GAP), all->pixels));
-    heed_colour_bar(cairo, &all->type.label, right, all->top + 8.0, HEED_BAR_LEAST, most, "weight");
+    heed_colour_bar(cairo, &all->type.label, right, all->top + 8.0, HEED_BAR_LEAST, &colours, "weight");
     return HEED_OK;
 }
 

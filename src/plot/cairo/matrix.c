@@ -12,27 +12,29 @@ enum {
     LABEL_ROOM = 120, /* pixels that the longest label may take */
     LABEL_STEP = 14,  /* between two labels */
     LABEL_GAP = 6,
+    SPACE_SIGN = 0xb7,   /* a dot */
+    EMPTY_SIGN = 0x2205, /* the empty set, for a token without bytes */
 };
 
 /* The labels of one axis. */
-typedef struct axis {
+typedef struct plot_axis {
     const heed_plot_token *token;
     int64_t first, tokens, cells, step; /* position of the first token; tokens, and cells of `step` of them */
     int64_t each;                       /* cells from label to label */
     double room;                        /* pixels of the longest */
-} axis;
+} plot_axis;
 
 typedef struct layout {
     const heed_plot_matrix *plot;
     heed_type_sizes type;
-    axis query, key;
+    plot_axis query, key;
     int panels, pixels;
     double heading, left, top, width, height; /* of the first map */
     char note[200];
 } layout;
 
 /* The label of a cell: its token, with the position where not every token has a label. */
-static void make_label(const axis *axis, int64_t cell, heed_label *label)
+static void make_label(const plot_axis *axis, int64_t cell, heed_label *label)
 {
     char text[1200];
     const int64_t at = cell * axis->step;
@@ -42,13 +44,15 @@ static void make_label(const axis *axis, int64_t cell, heed_label *label)
     heed_label_make(label, text, (size_t)used, ' ');
     if (axis->token) {
         heed_label token;
-        heed_label_make(&token, axis->token[at].text, axis->token[at].size, 0xb7);
+        heed_label_make(&token, axis->token[at].text, axis->token[at].size, SPACE_SIGN);
+        if (token.count == 0)
+            token.part[token.count++] = (heed_label_part){.code = EMPTY_SIGN};
         for (int i = 0; i < token.count && label->count < HEED_LABEL_MOST; i++)
             label->part[label->count++] = token.part[i];
     }
 }
 
-static void measure_axis(const layout *all, axis *axis)
+static void measure_axis(const layout *all, plot_axis *axis)
 {
     heed_label label;
     axis->each = (LABEL_STEP - 1) / all->pixels + 1;
@@ -68,8 +72,8 @@ static void measure(layout *all, int64_t queries, int64_t keys)
     const int64_t pixels = HEED_PLOT_SIDE / longest;
     all->pixels = pixels < 1 ? 1 : pixels > MOST_CELL ? MOST_CELL : (int)pixels;
     all->panels = step > 1 ? 2 : 1;
-    all->query = (axis){plot->query, plot->query0, queries, rows, step, 1, 0.0};
-    all->key = (axis){plot->key, plot->key0, keys, cols, step, 1, 0.0};
+    all->query = (plot_axis){plot->query, plot->query0, queries, rows, step, 1, 0.0};
+    all->key = (plot_axis){plot->key, plot->key0, keys, cols, step, 1, 0.0};
     measure_axis(all, &all->query);
     measure_axis(all, &all->key);
     if (step > 1)
@@ -80,8 +84,8 @@ static void measure(layout *all, int64_t queries, int64_t keys)
     all->heading = heed_heading_height(&all->type, plot->title, plot->subtitle, step > 1 ? all->note : NULL);
     all->width = (double)(cols * all->pixels);
     all->height = (double)(rows * all->pixels);
-    all->left = MARGIN + 1.8 * all->type.text.size + all->query.room + LABEL_GAP;
-    all->top = all->heading + 1.8 * all->type.text.size + all->key.room + LABEL_GAP;
+    all->left = floor(MARGIN + 1.8 * all->type.text.size + all->query.room + LABEL_GAP);
+    all->top = floor(all->heading + 1.8 * all->type.text.size + all->key.room + LABEL_GAP);
 }
 
 static void draw_tick(cairo_t *cairo, double x0, double y0, double x1, double y1)
@@ -156,12 +160,12 @@ static heed_status draw(cairo_t *cairo, const layout *all)
                       all->panels > 1 ? all->note : NULL);
     draw_query_labels(cairo, all);
     for (int i = 0; i < all->panels; i++) {
-        const double most = heed_cells_most(plot->pool, plot->map, 1, values[i]);
+        const heed_colours colours = heed_cells_colours(plot->pool, plot->map, 1, values[i]);
         draw_axis_names(cairo, all, left);
         draw_key_labels(cairo, all, left);
-        TRY(heed_cells_draw(cairo, plot->pool, plot->map, values[i], most, left, all->top, all->pixels));
-        left += panel_width(all) + 20.0;
-        heed_colour_bar(cairo, &all->type.label, left, all->top + 4.0, bar, most,
+        TRY(heed_cells_draw(cairo, plot->pool, plot->map, values[i], &colours, left, all->top, all->pixels));
+        left += floor(panel_width(all)) + 20.0;
+        heed_colour_bar(cairo, &all->type.label, left, all->top + 4.0, bar, &colours,
                         all->panels == 1 ? "weight"
                         : i              ? "mean"
                                          : "largest");

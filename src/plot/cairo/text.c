@@ -33,7 +33,7 @@ void heed_fonts_open(heed_fonts *fonts, double size, bool bold)
     cairo_font_extents_t extents;
     for (int i = 0; i < HEED_FONTS; i++)
         fonts->font[i] = open_font(families[i], size, bold);
-    fonts->small = open_font(families[0], 0.42 * size, false);
+    fonts->small = open_font(families[0], 0.62 * size, false);
     fonts->size = size;
     cairo_scaled_font_extents(fonts->font[0], &extents);
     fonts->ascent = extents.ascent;
@@ -98,50 +98,32 @@ static int find_font(const heed_fonts *fonts, uint32_t code, unsigned long *glyp
     return -1;
 }
 
-/* The digits in a box, in two rows when there are more than 2. */
-static int box_rows(const heed_label_part *part, char rows[2][4])
+/* The number of a character that cannot be shown, "200B", or a byte that is no character, "xE4". */
+static const char *box_digits(const heed_label_part *part, char digits[8])
 {
-    char digits[8];
-    const int count = snprintf(digits, sizeof digits,
-                               part->code < 0x100     ? "%02X"
-                               : part->code < 0x10000 ? "%04X"
-                                                      : "%06X",
-                               part->code);
-    const int first = count > 2 ? count / 2 : count;
-    snprintf(rows[0], sizeof rows[0], "%.*s", first, digits);
-    snprintf(rows[1], sizeof rows[1], "%.3s", digits + first);
-    return count > 2 ? 2 : 1;
-}
-
-static double small_width(const heed_fonts *fonts, const char *text)
-{
-    cairo_text_extents_t extents;
-    cairo_scaled_font_text_extents(fonts->small, text, &extents);
-    return extents.x_advance;
+    snprintf(digits, 8, part->byte ? "x%02X" : part->code < 0x100 ? "%02X" : "%04X", part->code & 0x1fffff);
+    return digits;
 }
 
 static double box_width(const heed_fonts *fonts, const heed_label_part *part)
 {
-    char rows[2][4];
-    box_rows(part, rows);
-    return small_width(fonts, rows[0]) + 0.35 * fonts->size;
+    char digits[8];
+    cairo_text_extents_t extents;
+    cairo_scaled_font_text_extents(fonts->small, box_digits(part, digits), &extents);
+    return extents.x_advance + 0.5 * fonts->size;
 }
 
 static double draw_box(cairo_t *cairo, const heed_fonts *fonts, double x, double y,
                        const heed_label_part *part)
 {
-    char rows[2][4];
-    const int count = box_rows(part, rows);
-    const double width = box_width(fonts, part), height = 0.95 * fonts->size, top = y - 0.8 * fonts->size;
-    cairo_set_line_width(cairo, part->byte ? 1.0 : 0.6);
-    cairo_rectangle(cairo, x + 0.08 * fonts->size, top, width - 0.16 * fonts->size, height);
+    char digits[8];
+    const double width = box_width(fonts, part), side = 0.1 * fonts->size, height = 0.85 * fonts->size;
+    cairo_set_line_width(cairo, 0.7);
+    cairo_rectangle(cairo, x + side, y - 0.72 * fonts->size, width - 2.0 * side, height);
     cairo_stroke(cairo);
     cairo_set_scaled_font(cairo, fonts->small);
-    for (int i = 0; i < count; i++) {
-        const double middle = count == 1 ? 0.62 : 0.43 + 0.42 * i;
-        cairo_move_to(cairo, x + (width - small_width(fonts, rows[i])) / 2.0, top + middle * fonts->size);
-        cairo_show_text(cairo, rows[i]);
-    }
+    cairo_move_to(cairo, x + 0.25 * fonts->size, y - 0.07 * fonts->size);
+    cairo_show_text(cairo, box_digits(part, digits));
     return width;
 }
 

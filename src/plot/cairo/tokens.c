@@ -11,7 +11,8 @@ typedef struct layout {
     const heed_plot_text *plot;
     heed_type_sizes type;
     heed_fonts fonts;
-    double top, most;
+    double top;
+    heed_colours colours;
 } layout;
 
 static bool breaks_line(const heed_plot_token *token)
@@ -22,7 +23,7 @@ static bool breaks_line(const heed_plot_token *token)
 static void draw_token(cairo_t *cairo, const layout *all, const heed_label *label, double x, double y,
                        double width, float value)
 {
-    const double share = heed_colour_share(value, all->most);
+    const double share = heed_colour_share(&all->colours, value);
     const heed_colour colour = heed_colour_of(share);
     cairo_set_source_rgb(cairo, colour.red, colour.green, colour.blue);
     cairo_rectangle(cairo, floor(x), y, ceil(width) - 1.0, LINE - 4.0);
@@ -56,14 +57,28 @@ static double flow(cairo_t *cairo, const layout *all)
     return y + (x > 0.0 ? LINE : 0.0);
 }
 
+static heed_colours colours_of(const heed_plot_text *plot)
+{
+    enum { MOST = 8192 };
+    const int64_t each = plot->tokens / MOST + 1;
+    float sample[MOST];
+    double most = 0.0;
+    size_t count = 0;
+    for (int64_t i = 0; i < plot->tokens; i++) {
+        most = fmax(most, (double)plot->value[i]);
+        if (i % each == 0)
+            sample[count++] = plot->value[i];
+    }
+    return heed_colours_for(most, sample, count);
+}
+
 heed_status heed_plot_draw_text(const char *path, const heed_plot_text *plot)
 {
     layout all = {.plot = plot};
     heed_canvas canvas;
     heed_type_open(&all.type);
     heed_fonts_open(&all.fonts, 15.0, false);
-    for (int64_t i = 0; i < plot->tokens; i++)
-        all.most = fmax(all.most, plot->value[i]);
+    all.colours = colours_of(plot);
     all.top = heed_heading_height(&all.type, plot->title, plot->subtitle, NULL) + 10.0;
     const double height = fmax(flow(NULL, &all), HEED_BAR_LEAST + 24.0);
     const double needed = heed_heading_width(&all.type, plot->title, plot->subtitle, NULL) + 2 * MARGIN;
@@ -74,7 +89,7 @@ heed_status heed_plot_draw_text(const char *path, const heed_plot_text *plot)
     if (!status) {
         heed_heading_draw(canvas.cairo, &all.type, MARGIN, plot->title, plot->subtitle, NULL);
         flow(canvas.cairo, &all);
-        heed_colour_bar(canvas.cairo, &all.type.label, right, all.top + 16.0, HEED_BAR_LEAST, all.most,
+        heed_colour_bar(canvas.cairo, &all.type.label, right, all.top + 16.0, HEED_BAR_LEAST, &all.colours,
                         plot->measure);
         status = heed_canvas_close(&canvas);
     }
