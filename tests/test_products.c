@@ -282,7 +282,7 @@ static void a_row_has_the_same_bits_in_any_company_and_on_any_threads(void **sta
     for (int type = 0; type < HEED_TYPES; type++)
         for (int kind = 0; kind < 2; kind++)
             for (const heed_isa *isa = isas(); *isa; isa++) {
-                const int64_t cols = heed_block_format_of((heed_type)type) ? 1280 : 300;
+                const int64_t cols = heed_block_format_of((heed_type)type) ? 768 : 140;
                 problem p = make((heed_type)type, 75, cols, MOST_ROWS, (uint64_t)(type + 50 * kind));
                 heed_matrix *matrix = pack(&p, (heed_product_kind)kind, *isa, 3);
                 float *whole = multiply(matrix, &p, 0, MOST_ROWS, 3);
