@@ -51,4 +51,7 @@ typedef struct bench_options {
 /* Runs all works of a suite, `rounds` times in turn, and prints the best of each. 0, or 2 after a message. */
 int bench_run(const bench_suite *suite, const bench_options *options);
 
+/* Products with packed weights; the same. */
+int bench_product(const bench_options *options);
+
 #endif

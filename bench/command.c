@@ -57,7 +57,8 @@ static const char *suite_word(int i)
     int count = 0;
     while (bench_suites[count])
         count++;
-    return i < count ? bench_suites[i]->name : i == count ? "peak" : NULL;
+    static const char *const others[] = {"product", "peak"};
+    return i < count ? bench_suites[i]->name : i < count + 2 ? others[i - count] : NULL;
 }
 
 static int run(int argc, char **argv)
@@ -74,6 +75,8 @@ static int run(int argc, char **argv)
     status = -1;
     if (strcmp(name, "peak") == 0)
         status = peak(&chosen);
+    if (strcmp(name, "product") == 0)
+        status = bench_product(&chosen);
     for (int i = 0; bench_suites[i]; i++)
         if (strcmp(name, bench_suites[i]->name) == 0)
             status = bench_run(bench_suites[i], &chosen);
@@ -85,7 +88,7 @@ static int run(int argc, char **argv)
 
 const cli_command cli_bench = {
     .name = "bench",
-    .arguments = "attention|decode|backward|sparse|forms|statistics|peak",
+    .arguments = "attention|decode|backward|sparse|forms|statistics|product|peak",
     .summary = "measure speed beside what this machine can do at most",
     .details =
         "Works are timed in turn, --rounds times, and the best counts. The peak is that of independent\n"

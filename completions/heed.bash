@@ -59,7 +59,7 @@ _heed()
         [[ $word == -* ]] || COMPREPLY=($(compgen -f -- "$word"))
         ;;
     bench)
-        COMPREPLY=($(compgen -W "attention decode backward sparse forms statistics peak --threads --rounds --isa --kernel
+        COMPREPLY=($(compgen -W "attention decode backward sparse forms statistics product peak --threads --rounds --isa --kernel
             --only --long --json --help" -- "$word"))
         ;;
     help) COMPREPLY=($(compgen -W "$commands" -- "$word")) ;;
