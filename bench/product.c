@@ -39,6 +39,7 @@ enum { WORKS = sizeof works / sizeof *works };
 typedef struct product_subject {
     const product_work *work;
     char name[48];
+    heed_matrix_pool *pool;
     heed_matrix **matrix;
     int64_t copies;
     float *x, *out;
@@ -98,9 +99,9 @@ static heed_status pack(product_subject *s, const heed_tensor *weights, const be
     s->pack = INFINITY;
     for (int64_t i = 0; i < s->copies; i++) {
         const double start = bench_now();
-        const heed_status status =
-            heed_matrix_pack(&s->matrix[i], &weights, 1, w->exact ? HEED_PRODUCT_EXACT : HEED_PRODUCT_FAST,
-                             (heed_isa)options->isa, (int)options->threads);
+        const heed_status status = heed_matrix_pack_in(s->pool, &s->matrix[i], &weights, 1,
+                                                       w->exact ? HEED_PRODUCT_EXACT : HEED_PRODUCT_FAST,
+                                                       (heed_isa)options->isa, (int)options->threads);
         if (status != HEED_OK)
             return status;
         s->pack = fmin(s->pack, bench_now() - start);
@@ -126,7 +127,7 @@ static heed_status make_subject(product_subject *s, const product_work *work, co
     s->x = malloc((size_t)(work->n * work->cols) * sizeof(float));
     s->out = malloc((size_t)(work->n * work->rows) * sizeof(float));
     heed_status status = HEED_NO_MEMORY;
-    if (weights.data && s->matrix && s->x && s->out)
+    if (weights.data && s->matrix && s->x && s->out && heed_matrix_pool_create(&s->pool) == HEED_OK)
         status = pack(s, &weights, options);
     else
         heed_fail(HEED_NO_MEMORY, "no memory for the benchmark");
@@ -144,6 +145,7 @@ static void free_subject(product_subject *s)
     for (int64_t i = 0; s->matrix && i < s->copies; i++)
         heed_matrix_free(s->matrix[i]);
     free(s->matrix);
+    heed_matrix_pool_free(s->pool);
     free(s->x);
     free(s->out);
     free(s->scratch);

@@ -427,6 +427,37 @@ static void not_a_number_spoils_its_row_and_no_other(void **state)
             }
 }
 
+static void a_pool_holds_many_matrices(void **state)
+{
+    (void)state;
+    heed_matrix_pool *pool;
+    assert_int_equal(heed_matrix_pool_create(&pool), HEED_OK);
+    heed_matrix *pooled[40];
+    /* 300 KiB to 12 MiB, which fill more than one chunk and leave gaps */
+    problem p[3] = {make(HEED_Q8, 512, 544, 3, 1), make(HEED_F32, 1280, 2400, 3, 2),
+                    make(HEED_Q4_K, 2000, 512, 3, 3)};
+    for (int i = 0; i < 40; i++) {
+        const heed_tensor *const list[] = {&p[i % 3].weights};
+        assert_int_equal(heed_matrix_pack_in(pool, &pooled[i], list, 1, HEED_PRODUCT_FAST, HEED_ISA_AUTO, 2),
+                         HEED_OK);
+    }
+    for (int k = 0; k < 3; k++) {
+        heed_matrix *alone = pack(&p[k], HEED_PRODUCT_FAST, HEED_ISA_AUTO, 1);
+        float *right = multiply(alone, &p[k], 0, 3, 1);
+        for (int i = k; i < 40; i += 3) {
+            float *out = multiply(pooled[i], &p[k], 0, 3, 2);
+            assert_memory_equal(out, right, (size_t)(3 * p[k].rows) * sizeof *out);
+            free(out);
+        }
+        free(right);
+        heed_matrix_free(alone);
+        drop(&p[k]);
+    }
+    for (int i = 0; i < 40; i++)
+        heed_matrix_free(pooled[i]);
+    heed_matrix_pool_free(pool);
+}
+
 static void matrices_that_do_not_fit_are_refused(void **state)
 {
     (void)state;
@@ -458,6 +489,7 @@ int main(void)
         cmocka_unit_test(bias_and_what_was_there_are_added),
         cmocka_unit_test(rows_read_back_as_the_format_defines_them),
         cmocka_unit_test(not_a_number_spoils_its_row_and_no_other),
+        cmocka_unit_test(a_pool_holds_many_matrices),
         cmocka_unit_test(matrices_that_do_not_fit_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,16 +1,11 @@
 /* Packing weight matrices. */
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE /* madvise */
-#endif
-#include "base/arena.h"
+#include "tensor/matrix.h"
 #include "base/cpu.h"
 #include "base/try.h"
 #include "tensor/kernels/table.h"
-#include "tensor/matrix.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 extern const heed_product_kernels heed_product_kernel_table_portable;
 #ifdef HEED_HAVE_AVX2
@@ -112,25 +107,12 @@ static void pack_panel(const heed_matrix *matrix, const heed_segment *segment, c
         heed_panel_pack_floats(segment, weights, panel * HEED_PANEL, to);
 }
 
-/* Memory of its own for weights, in pages of 2 MiB where there is enough of it and the system can. */
-static uint8_t *allocate(size_t bytes)
-{
-    enum { HUGE = 2 << 20 };
-    const bool huge = bytes >= 2 * HUGE;
-    const size_t align = huge ? HUGE : HEED_ALIGNMENT;
-    uint8_t *memory = aligned_alloc(align, (bytes + align - 1) / align * align);
-#ifdef MADV_HUGEPAGE
-    if (memory && huge)
-        (void)madvise(memory, bytes, MADV_HUGEPAGE);
-#endif
-    return memory;
-}
-
-static heed_status pack(heed_matrix *matrix, const heed_tensor *const *weights, int threads)
+static heed_status pack(heed_matrix *matrix, heed_matrix_pool *pool, const heed_tensor *const *weights,
+                        int threads)
 {
     for (int s = 0; s < matrix->segments; s++) {
         heed_segment *segment = &matrix->segment[s];
-        segment->data = allocate(segment->panel_bytes * (size_t)segment->panels);
+        segment->data = heed_matrix_pool_take(pool, segment->panel_bytes * (size_t)segment->panels);
         if (!segment->data)
             return heed_fail(HEED_NO_MEMORY, "no memory for %zu bytes of packed weights",
                              segment->panel_bytes * (size_t)segment->panels);
@@ -146,6 +128,13 @@ static heed_status pack(heed_matrix *matrix, const heed_tensor *const *weights, 
 heed_status heed_matrix_pack(heed_matrix **matrix, const heed_tensor *const *weights, int count,
                              heed_product_kind kind, heed_isa isa, int threads)
 {
+    return heed_matrix_pack_in(NULL, matrix, weights, count, kind, isa, threads);
+}
+
+heed_status heed_matrix_pack_in(heed_matrix_pool *pool, heed_matrix **matrix,
+                                const heed_tensor *const *weights, int count, heed_product_kind kind,
+                                heed_isa isa, int threads)
+{
     *matrix = NULL;
     TRY(heed_isa_resolve(isa, &isa));
     if (count < 1)
@@ -159,6 +148,7 @@ heed_status heed_matrix_pack(heed_matrix **matrix, const heed_tensor *const *wei
     m->kind = kind;
     m->kernels = kernels_for(isa);
     m->segments = count;
+    m->pooled = pool != NULL;
     int span = HEED_WHOLE;
     for (int s = 0; s < count; s++) {
         heed_segment *segment = &m->segment[s];
@@ -176,7 +166,7 @@ heed_status heed_matrix_pack(heed_matrix **matrix, const heed_tensor *const *wei
     for (int s = 0; s < count && counted; s++)
         counted = size_segment(m, &m->segment[s]);
     heed_status status =
-        counted ? pack(m, weights, threads > 0 ? threads : heed_cpu_physical_cores())
+        counted ? pack(m, pool, weights, threads > 0 ? threads : heed_cpu_physical_cores())
                 : heed_fail(HEED_NO_MEMORY, "a matrix of %lld x %lld takes more memory than can be counted",
                             (long long)m->rows, (long long)m->cols);
     name_matrix(m);
@@ -189,7 +179,7 @@ heed_status heed_matrix_pack(heed_matrix **matrix, const heed_tensor *const *wei
 
 void heed_matrix_free(heed_matrix *matrix)
 {
-    for (int s = 0; matrix && s < matrix->segments; s++)
+    for (int s = 0; matrix && !matrix->pooled && s < matrix->segments; s++)
         free(matrix->segment[s].data);
     free(matrix);
 }

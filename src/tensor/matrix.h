@@ -60,6 +60,7 @@ struct heed_matrix {
     bool any_whole, any_float; /* products of whole numbers, of floats */
     bool any_16;               /* whole numbers with a scale for 16 columns */
     size_t bytes;
+    bool pooled; /* the segments' data belongs to a pool */
     char name[96];
     heed_segment segment[];
 };
@@ -69,6 +70,10 @@ static inline bool heed_segment_whole(const struct heed_matrix *matrix, const he
 {
     return segment->layout.format && matrix->kind == HEED_PRODUCT_FAST;
 }
+
+/* Memory for weights, of the pool or, where that is NULL, to be freed with free(); NULL when there is none.
+ */
+void *heed_matrix_pool_take(heed_matrix_pool *pool, size_t bytes);
 
 /* Packs rows of one tensor, from `row` on, at most 32, into a panel of `depth` columns; missing rows are
  * zeros. */

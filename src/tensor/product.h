@@ -16,11 +16,22 @@ typedef enum heed_product_kind { HEED_PRODUCT_FAST, HEED_PRODUCT_EXACT } heed_pr
 
 typedef struct heed_matrix heed_matrix;
 
+/* Memory for the packed matrices of a model, in pages of 2 MiB where the system can: a product of one row
+ * then reads them half as fast again as from many small pieces. Not for several threads at once. */
+typedef struct heed_matrix_pool heed_matrix_pool;
+heed_status heed_matrix_pool_create(heed_matrix_pool **pool);
+/* After the matrices packed into it. */
+void heed_matrix_pool_free(heed_matrix_pool *pool);
+
 /* Packs `weights` [rows, cols], any type that heed_load reads. Several tensors with the same cols may be
  * packed into one matrix, rows after rows (q, k and v; gate and up). Spread over `threads`. HEED_UNSUPPORTED,
  * HEED_NO_MEMORY. */
 heed_status heed_matrix_pack(heed_matrix **matrix, const heed_tensor *const *weights, int count,
                              heed_product_kind kind, heed_isa isa, int threads);
+/* The same, with the weights in `pool`'s memory; NULL: in memory of their own. */
+heed_status heed_matrix_pack_in(heed_matrix_pool *pool, heed_matrix **matrix,
+                                const heed_tensor *const *weights, int count, heed_product_kind kind,
+                                heed_isa isa, int threads);
 void heed_matrix_free(heed_matrix *matrix);
 int64_t heed_matrix_rows(const heed_matrix *matrix);
 int64_t heed_matrix_cols(const heed_matrix *matrix);
