@@ -52,6 +52,7 @@ enum heed_with {
     HEED_WITH_TOP = 256,            /**< capture of the strongest links of each row */
     HEED_WITH_WEIGHTS = 512,        /**< capture of weights in tiles */
     HEED_WITH_PREPARED_KEYS = 1024, /**< k went through heed_plan_prepare_keys before it was stored */
+    HEED_WITH_SCRATCH = 2048,       /**< every execution brings its scratch, so the plan keeps none */
 };
 
 /** Sizes, types and wishes. Zero it first; zero threads means all cores, zero value_dim means dim, zero

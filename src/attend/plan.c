@@ -439,9 +439,10 @@ static heed_status lay_out(heed_plan *plan)
     for (int i = 0; i < 2; i++)
         both[i]->total = plan->tables + both[i]->shared + (size_t)plan->problem.threads * both[i]->per_thread;
     const size_t bytes = larger(plan->forward.total, plan->backward.total);
-    plan->scratch = heed_allocate(bytes, 1);
+    const bool keeps = !(plan->problem.with & HEED_WITH_SCRATCH);
+    plan->scratch = keeps ? heed_allocate(bytes, 1) : NULL;
     plan->busy = malloc(sizeof *plan->busy);
-    if (!plan->scratch || !plan->busy)
+    if ((keeps && !plan->scratch) || !plan->busy)
         return heed_fail(HEED_NO_MEMORY, "no memory for %zu bytes of scratch", bytes);
     atomic_flag_clear(plan->busy);
     return HEED_OK;

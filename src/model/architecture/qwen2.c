@@ -1,0 +1,46 @@
+/* Qwen 2 and 2.5: as Llama, with biases on q, k and v. Yang et al. 2024. */
+#include "base/try.h"
+#include "model/architecture.h"
+
+static heed_status read(heed_config *config, heed_facts *facts)
+{
+    bool uses_window = false, given;
+    int64_t window = 0, first = 0;
+    TRY(heed_config_sizes(config, facts));
+    TRY(heed_config_rope(config, facts));
+    TRY(heed_config_activation(config, facts, "hidden_act"));
+    TRY(heed_config_tied(config, facts, false));
+    TRY(heed_fact_bool(facts, NULL, "use_sliding_window", &uses_window));
+    TRY(heed_fact_whole(facts, NULL, "sliding_window", &window));
+    TRY(heed_fact_whole(facts, NULL, "max_window_layers", &first));
+    config->window = uses_window ? window : 0;
+    TRY(heed_config_layer_types(config, facts, &given));
+    for (int64_t l = 0; !given && l < config->layers; l++)
+        config->windowed[l] = config->window > 0 && l >= first;
+    config->window_rope = config->rope;
+    return HEED_OK;
+}
+
+static const heed_tensor_name tensors[] = {
+    {HEED_EMBEDDING, "token_embd", "embed_tokens", HEED_OPTIONAL},
+    {HEED_LAST_NORM, "output_norm", "norm", 0},
+    {HEED_OUTPUT, "output", "lm_head", HEED_OPTIONAL | HEED_OUTSIDE},
+    {HEED_ATTENTION_NORM, "blk.%d.attn_norm", "layers.%d.input_layernorm", 0},
+    {HEED_QUERY, "blk.%d.attn_q", "layers.%d.self_attn.q_proj", HEED_BIAS},
+    {HEED_KEY, "blk.%d.attn_k", "layers.%d.self_attn.k_proj", HEED_BIAS},
+    {HEED_VALUE, "blk.%d.attn_v", "layers.%d.self_attn.v_proj", HEED_BIAS},
+    {HEED_ATTENTION_OUTPUT, "blk.%d.attn_output", "layers.%d.self_attn.o_proj", 0},
+    {HEED_FEED_NORM, "blk.%d.ffn_norm", "layers.%d.post_attention_layernorm", 0},
+    {HEED_GATE, "blk.%d.ffn_gate", "layers.%d.mlp.gate_proj", 0},
+    {HEED_UP, "blk.%d.ffn_up", "layers.%d.mlp.up_proj", 0},
+    {HEED_DOWN, "blk.%d.ffn_down", "layers.%d.mlp.down_proj", 0},
+    {0},
+};
+
+const heed_architecture heed_qwen2 = {
+    .name = "qwen2",
+    .prefixes = (const char *const[]){"model.", "", NULL},
+    .tensors = tensors,
+    .unused = (const char *const[]){"*.rotary_emb.inv_freq", NULL},
+    .read = read,
+};

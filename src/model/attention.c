@@ -1,0 +1,102 @@
+#include "model/attention.h"
+#include "attend/spec.h"
+#include "base/try.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static bool holds(const heed_ranges *ranges, int64_t index)
+{
+    bool found = ranges->count == 0;
+    for (int i = 0; i < ranges->count && !found; i++)
+        found = index >= ranges->range[i][0] && index <= ranges->range[i][1];
+    return found;
+}
+
+static int shifted(int root, int by)
+{
+    return root < 0 ? root : root + by;
+}
+
+/* Both specs in one: the nodes of `own`, then those of `over`; one group for all heads, then those of `over` that
+ * hold for some. The ranges stay those of `over`. */
+static void merge(heed_spec *merged, const heed_spec *own, const heed_spec *over, int64_t layer)
+{
+    memcpy(merged->node, own->node, (size_t)own->nodes * sizeof *own->node);
+    for (int i = 0; i < over->nodes; i++) {
+        heed_node *node = &merged->node[own->nodes + i];
+        *node = over->node[i];
+        node->left += own->nodes;
+        node->right += own->nodes;
+    }
+    merged->nodes = own->nodes + over->nodes;
+    merged->group[0] = own->group[0];
+    merged->groups = 1;
+    for (int g = 0; g < over->groups; g++) {
+        const heed_group *group = &over->group[g];
+        if (!holds(&group->layers, layer))
+            continue;
+        heed_group *to = &merged->group[0];
+        if (group->heads.count) {
+            to = &merged->group[merged->groups++];
+            *to = (heed_group){.heads = group->heads};
+            for (int stage = 0; stage < HEED_STAGES; stage++)
+                to->root[stage] = HEED_ABSENT;
+        }
+        for (int stage = 0; stage < HEED_STAGES; stage++) {
+            if (group->root[stage] == HEED_ABSENT)
+                continue;
+            to->root[stage] = shifted(group->root[stage], own->nodes);
+            for (int before = 1; !group->heads.count && before < merged->groups; before++)
+                merged->group[before].root[stage] = HEED_ABSENT; /* this clause, for all heads, comes later */
+        }
+    }
+}
+
+static heed_status cache_of(const heed_spec *spec, heed_type *cache)
+{
+    for (int g = 0; g < spec->groups; g++) {
+        const int root = spec->group[g].root[HEED_CACHE];
+        if (root < 0)
+            continue;
+        if (g > 0)
+            return heed_fail(HEED_UNSUPPORTED, "cache=%s for some heads only: a layer's heads share one cache",
+                             spec->node[root].form->name);
+        heed_type_from_name(spec->node[root].form->name, cache);
+    }
+    return HEED_OK;
+}
+
+static heed_status print(const heed_spec *spec, char *text, size_t size)
+{
+    const size_t length = heed_spec_print(spec, text, size);
+    if (length >= size)
+        return heed_fail(HEED_INVALID, "the attention of a layer takes %zu bytes of text, more than %zu", length, size);
+    return HEED_OK;
+}
+
+heed_status heed_attention_of_layer(const char *own, const char *override, int64_t layer, char *text, size_t size,
+                                    heed_type *cache)
+{
+    heed_spec *mine = NULL, *over = NULL, merged = {0};
+    heed_status status = heed_spec_parse(&mine, own, NULL);
+    if (!status)
+        status = heed_spec_parse(&over, override ? override : "", NULL);
+    if (!status) {
+        merged.node = calloc((size_t)mine->nodes + (size_t)over->nodes + 1, sizeof *merged.node);
+        merged.group = calloc((size_t)over->groups + 1, sizeof *merged.group);
+        if (!merged.node || !merged.group)
+            status = heed_fail(HEED_NO_MEMORY, "no memory for the attention of layer %lld", (long long)layer);
+    }
+    if (!status) {
+        merge(&merged, mine, over, layer);
+        status = cache_of(&merged, cache);
+    }
+    if (!status)
+        status = print(&merged, text, size);
+    free(merged.node);
+    free(merged.group);
+    heed_spec_free(mine);
+    heed_spec_free(over);
+    return status;
+}

@@ -1,0 +1,109 @@
+/* Feeding tokens: items are cut into pieces by their own length alone, and pieces of several items go through the
+ * layers together. */
+#include "base/try.h"
+#include "model/session.h"
+
+#include <string.h>
+
+static const heed_feed_wants no_wants = {.logits = NULL};
+
+static heed_status check_item(const heed_session *session, const heed_feed_item *items, int64_t i)
+{
+    const heed_feed_item *item = &items[i];
+    const heed_config *c = &session->model->config;
+    const long long sequence = item->sequence;
+    if (sequence < 0 || sequence >= session->sequences)
+        return heed_fail(HEED_INVALID, "there is no sequence %lld, the session has %lld", sequence,
+                         (long long)session->sequences);
+    for (int64_t other = 0; other < i; other++)
+        if (items[other].sequence == sequence)
+            return heed_fail(HEED_INVALID, "sequence %lld stands twice among what is fed", sequence);
+    if (item->count < 1 || !item->tokens)
+        return heed_fail(HEED_INVALID, "sequence %lld is fed %lld tokens, it must be at least 1", sequence,
+                         (long long)item->count);
+    const int64_t held = heed_session_length(session, sequence);
+    if (item->count > session->context - held && held)
+        return heed_fail(HEED_INVALID,
+                         "%lld tokens after the %lld that are held do not fit into the context of %lld tokens",
+                         (long long)item->count, (long long)held, (long long)session->context);
+    if (item->count > session->context)
+        return heed_fail(HEED_INVALID, "%lld tokens do not fit into the context of %lld tokens",
+                         (long long)item->count, (long long)session->context);
+    for (int64_t t = 0; t < item->count; t++)
+        if (item->tokens[t] < 0 || item->tokens[t] >= c->vocabulary)
+            return heed_fail(HEED_INVALID, "token %d at place %lld is none of the vocabulary, which has %lld",
+                             (int)item->tokens[t], (long long)t, (long long)c->vocabulary);
+    return HEED_OK;
+}
+
+static heed_status check(const heed_session *session, const heed_feed_item *items, int64_t count,
+                         const heed_feed_wants *wants)
+{
+    if (!session || !items || count < 1)
+        return heed_fail(HEED_INVALID, "a session and at least one item are needed");
+    if (count > session->sequences)
+        return heed_fail(HEED_INVALID, "%lld items, but the session has %lld sequences", (long long)count,
+                         (long long)session->sequences);
+    if (wants->logits && !session->model->config.generates)
+        return heed_fail(HEED_UNSUPPORTED, "%s models give no logits, only hidden states",
+                         session->model->config.architecture);
+    for (int64_t i = 0; i < count; i++)
+        TRY(check_item(session, items, i));
+    return HEED_OK;
+}
+
+/* The next piece of an item, if there is one and it fits. */
+static void add_piece(heed_session *session, const heed_feed_item *items, int64_t i, int64_t out_row, bool single,
+                      heed_step *step)
+{
+    heed_work *work = &session->work;
+    const int64_t left = items[i].count - work->progress[i];
+    const int64_t count = left < session->chunk ? left : session->chunk;
+    if (count < 1 || (count == 1) != single || step->rows + count > session->rows)
+        return;
+    work->piece[step->pieces++] = (heed_piece){.sequence = items[i].sequence,
+                                               .first = work->before[i] + work->progress[i],
+                                               .count = count,
+                                               .row = step->rows,
+                                               .tokens = items[i].tokens + work->progress[i],
+                                               .item = i,
+                                               .out_row = out_row + work->progress[i],
+                                               .last = count == left};
+    for (int64_t t = 0; t < count; t++)
+        work->position[step->rows + t] = (int32_t)(work->before[i] + work->progress[i] + t);
+    step->rows += count;
+    step->singles += single;
+}
+
+static heed_step gather(heed_session *session, const heed_feed_item *items, int64_t count, const heed_feed_wants *wants)
+{
+    heed_step step = {.wants = wants};
+    for (int pass = 0; pass < 2; pass++) {
+        int64_t out_row = 0;
+        for (int64_t i = 0; i < count; i++) {
+            add_piece(session, items, i, out_row, pass == 0, &step);
+            out_row += items[i].count;
+        }
+    }
+    for (int64_t p = 0; p < step.pieces; p++)
+        session->work.progress[session->work.piece[p].item] += session->work.piece[p].count;
+    return step;
+}
+
+heed_status heed_feed(heed_session *session, const heed_feed_item *items, int64_t count, const heed_feed_wants *wants)
+{
+    wants = wants ? wants : &no_wants;
+    TRY(check(session, items, count, wants));
+    for (int64_t i = 0; i < count; i++) {
+        session->work.before[i] = heed_session_length(session, items[i].sequence);
+        session->work.progress[i] = 0;
+        if (session->cached)
+            heed_pages_resize(&session->pages, items[i].sequence, session->work.before[i] + items[i].count);
+    }
+    heed_status status = HEED_OK;
+    for (heed_step step; !status && (step = gather(session, items, count, wants)).pieces > 0;)
+        status = heed_session_read(session, &step);
+    for (int64_t i = 0; status && session->cached && i < count; i++)
+        heed_pages_resize(&session->pages, items[i].sequence, session->work.before[i]);
+    return status;
+}

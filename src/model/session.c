@@ -1,0 +1,323 @@
+/* Making a session: a plan for each way of attending, a cache, and memory for everything that is written. */
+#include "model/session.h"
+#include "attend/plan.h"
+#include "base/cpu.h"
+#include "base/try.h"
+#include "model/attention.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { DEFAULT_CHUNK = 512 };
+
+/* A plan for `queries` tokens of each of `batch` sequences. */
+static heed_status make_plan(const heed_session *session, const heed_session_kind *kind, int64_t batch, int64_t queries,
+                             heed_plan **plan)
+{
+    const heed_config *c = &session->model->config;
+    const heed_problem problem = {.batch = batch,
+                                  .heads = c->heads,
+                                  .kv_heads = c->kv_heads,
+                                  .queries = queries,
+                                  .keys = session->cached ? session->context : queries,
+                                  .dim = c->head_dim,
+                                  .k_type = kind->type,
+                                  .v_type = kind->type,
+                                  .threads = session->threads,
+                                  .isa = session->model->isa,
+                                  .with = session->with | HEED_WITH_SEQ | HEED_WITH_SCRATCH |
+                                          (session->cached ? HEED_WITH_PAGES : 0u) |
+                                          (kind->prepared ? HEED_WITH_PREPARED_KEYS : 0u),
+                                  .page = HEED_PAGE,
+                                  .top = session->top};
+    return heed_plan_create(plan, kind->spec, &problem);
+}
+
+static heed_status check_plan(const heed_session *session, const heed_plan *plan)
+{
+    for (int p = 0; session->cached && p < plan->pipelines; p++)
+        if (!plan->pipeline[p].causal)
+            return heed_fail(HEED_UNSUPPORTED,
+                             "with `%s` tokens would see later ones, which the model's cache does not hold yet; make "
+                             "`causal` a factor of where",
+                             plan->spec);
+    for (int i = 0; i < heed_plan_params(plan); i++) {
+        heed_plan_param_info info;
+        TRY(heed_plan_param(plan, i, &info));
+        if (info.required)
+            return heed_fail(HEED_UNSUPPORTED, "`%s` needs the learnt tensor %s, which the model does not have",
+                             plan->spec, info.name);
+    }
+    return HEED_OK;
+}
+
+static heed_status make_plans(heed_session *session, heed_session_kind *kind)
+{
+    kind->prepared = session->cached;
+    for (int i = 0; i < session->rungs; i++) {
+        heed_status status = make_plan(session, kind, 1, session->queries[i], &kind->rung[i]);
+        if (status == HEED_UNSUPPORTED && kind->prepared && i == 0) { /* keys are prepared each time, then */
+            kind->prepared = false;
+            status = make_plan(session, kind, 1, session->queries[i], &kind->rung[i]);
+        }
+        TRY(status);
+    }
+    TRY(check_plan(session, kind->rung[0]));
+    return session->cached ? make_plan(session, kind, session->sequences, 1, &kind->step) : HEED_OK;
+}
+
+static heed_status find_kind(heed_session *session, const char *spec, heed_type type, int *index)
+{
+    for (*index = 0; *index < session->kinds; (*index)++)
+        if (session->kind[*index].type == type && !strcmp(session->kind[*index].spec, spec))
+            return HEED_OK;
+    heed_session_kind *kind = &session->kind[session->kinds];
+    *kind = (heed_session_kind){.spec = strdup(spec), .type = type};
+    if (!kind->spec)
+        return heed_fail(HEED_NO_MEMORY, "no memory for the text of a spec");
+    session->kinds++;
+    return make_plans(session, kind);
+}
+
+static heed_status settle_layers(heed_session *session, const heed_session_options *options, heed_type *types)
+{
+    const heed_config *c = &session->model->config;
+    char own[1024];
+    char *text = malloc(HEED_ATTENTION_TEXT);
+    heed_status status = text ? HEED_OK : heed_fail(HEED_NO_MEMORY, "no memory for the text of a spec");
+    for (int64_t l = 0; l < c->layers && !status; l++) {
+        types[l] = !session->cached ? HEED_F32 : options->cache_given ? options->cache : HEED_F16;
+        status = heed_config_attention(c, l, own, sizeof own);
+        if (!status)
+            status = heed_attention_of_layer(own, options->attention, l, text, HEED_ATTENTION_TEXT, &types[l]);
+        if (!status && !session->cached && types[l] != HEED_F32)
+            status = heed_fail(HEED_UNSUPPORTED, "cache=%s: this model reads both ways and keeps no cache",
+                               heed_type_name(types[l]));
+        if (!status)
+            status = find_kind(session, text, types[l], &session->layer_kind[l]);
+    }
+    free(text);
+    return status;
+}
+
+static int64_t larger(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* Lengths of pieces that have plans of their own. */
+static void choose_rungs(heed_session *session)
+{
+    static const int64_t steps[] = {8, 48, 160};
+    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++)
+        if (steps[i] < session->chunk)
+            session->queries[session->rungs++] = steps[i];
+    session->queries[session->rungs++] = session->chunk;
+}
+
+static size_t linear_bytes(const heed_session *session)
+{
+    const heed_model *model = session->model;
+    size_t most = heed_linear_scratch(&model->output, session->rows, session->threads);
+    for (int64_t l = 0; l < model->config.layers; l++) {
+        const heed_layer *layer = &model->layer[l];
+        const heed_linear *each[] = {&layer->query_key_value, &layer->attention_output, &layer->up, &layer->down};
+        for (int i = 0; i < 4; i++) {
+            const size_t bytes = heed_linear_scratch(each[i], session->rows, session->threads);
+            most = bytes > most ? bytes : most;
+        }
+    }
+    return most;
+}
+
+static void take_capture(heed_session *session, heed_arena *arena, size_t most)
+{
+    const size_t heads = (size_t)session->model->config.heads, queries = most > (size_t)session->sequences
+                                                                             ? most
+                                                                             : (size_t)session->sequences;
+    const size_t keys = (size_t)larger(session->context, session->chunk) * (size_t)(session->cached ? session->sequences : 1);
+    heed_capture *capture = &session->work.capture;
+    if (session->with & HEED_WITH_ENTROPY)
+        capture->entropy = heed_arena_take(arena, heads * queries, sizeof(float));
+    if (session->with & HEED_WITH_KEY_SUMS)
+        capture->key_sums = heed_arena_take(arena, heads * keys, sizeof(float));
+    if (session->with & HEED_WITH_TOP) {
+        capture->top_weight = heed_arena_take(arena, heads * queries, (size_t)session->top * sizeof(float));
+        capture->top_key = heed_arena_take(arena, heads * queries, (size_t)session->top * sizeof(int32_t));
+    }
+}
+
+void heed_session_take_work(heed_session *session, heed_arena *arena)
+{
+    const heed_config *c = &session->model->config;
+    heed_work *work = &session->work;
+    const size_t rows = (size_t)session->rows, sequences = (size_t)session->sequences, width = (size_t)c->width;
+    const size_t most = (size_t)session->queries[session->rungs - 1], beyond = rows + (most > sequences ? most : sequences);
+    const size_t heads = (size_t)c->heads * (size_t)c->head_dim, kv = (size_t)c->kv_heads * (size_t)c->head_dim;
+    work->x = heed_arena_take(arena, rows, width * sizeof(float));
+    work->h = heed_arena_take(arena, rows, width * sizeof(float));
+    work->qkv = heed_arena_take(arena, beyond, (heads + 2 * kv) * sizeof(float));
+    work->attended = heed_arena_take(arena, beyond, heads * sizeof(float));
+    work->up = heed_arena_take(arena, rows, (size_t)c->feed_forward * (c->gated ? 2 : 1) * sizeof(float));
+    work->key = heed_arena_take(arena, (size_t)session->threads * 2 * HEED_KEY_ROWS, (size_t)c->head_dim * sizeof(float));
+    work->position = heed_arena_take(arena, rows, sizeof *work->position);
+    work->linear = heed_arena_take(arena, linear_bytes(session), 1);
+    work->attend = heed_arena_take(arena, session->attend_bytes, 1);
+    work->seen = heed_arena_take(arena, sequences, sizeof *work->seen);
+    work->asked = heed_arena_take(arena, sequences, sizeof *work->asked);
+    work->table = heed_arena_take(arena, sequences * (size_t)(session->cached ? session->pages.pages_each : 1), sizeof *work->table);
+    work->piece = heed_arena_take(arena, rows, sizeof *work->piece);
+    work->progress = heed_arena_take(arena, sequences, sizeof *work->progress);
+    work->before = heed_arena_take(arena, sequences, sizeof *work->before);
+    take_capture(session, arena, most);
+}
+
+static heed_status take_memory(heed_session *session)
+{
+    for (int k = 0; k < session->kinds; k++)
+        for (int i = 0; i <= session->rungs; i++) {
+            const heed_plan *plan = i < session->rungs ? session->kind[k].rung[i] : session->kind[k].step;
+            const size_t bytes = plan ? heed_plan_scratch(plan) : 0;
+            session->attend_bytes = bytes > session->attend_bytes ? bytes : session->attend_bytes;
+        }
+    heed_arena arena = {0};
+    heed_session_take_work(session, &arena);
+    session->work_bytes = arena.used;
+    if (!arena.overflow)
+        session->memory = aligned_alloc(HEED_ALIGNMENT, arena.used); /* pages are taken as they are touched */
+    if (!session->memory)
+        return heed_fail(HEED_NO_MEMORY, "no memory for the work of a session: %zu bytes", arena.used);
+    arena = (heed_arena){.base = session->memory};
+    heed_session_take_work(session, &arena);
+    return HEED_OK;
+}
+
+static heed_status check_options(const heed_model *model, const heed_session_options *options)
+{
+    const heed_config *c = &model->config;
+    const int64_t most = 1 << 28;
+    if (options->context < 0 || options->context > most)
+        return heed_fail(HEED_INVALID, "the context is %lld, it must be 1 to %lld tokens", (long long)options->context, (long long)most);
+    if (c->positions && options->context > c->positions)
+        return heed_fail(HEED_INVALID, "the context is %lld, but the model has learnt only %lld positions",
+                         (long long)options->context, (long long)c->positions);
+    if (options->sequences < 0 || options->sequences > 1 << 16)
+        return heed_fail(HEED_INVALID, "a session of %lld sequences: it may hold 1 to 65536", (long long)options->sequences);
+    if (options->chunk < 0 || options->chunk > 1 << 16)
+        return heed_fail(HEED_INVALID, "the chunk is %lld, it must be 1 to 65536 tokens", (long long)options->chunk);
+    if (options->threads < 0 || options->threads > 1024)
+        return heed_fail(HEED_INVALID, "threads is %d, it must be 1 to 1024", options->threads);
+    return HEED_OK;
+}
+
+static heed_status build(heed_session *session, const heed_session_options *options)
+{
+    const heed_config *c = &session->model->config;
+    choose_rungs(session);
+    session->kind = heed_allocate((size_t)c->layers, sizeof *session->kind);
+    session->layer_kind = heed_allocate((size_t)c->layers, sizeof *session->layer_kind);
+    heed_type *types = heed_allocate((size_t)c->layers, sizeof *types);
+    heed_status status = HEED_OK;
+    if (!session->kind || !session->layer_kind || !types)
+        status = heed_fail(HEED_NO_MEMORY, "no memory for a session");
+    if (!status)
+        status = settle_layers(session, options, types);
+    if (!status && session->cached)
+        status = heed_pages_create(&session->pages, types, c->layers, c->kv_heads, c->head_dim, session->context,
+                                   session->sequences);
+    free(types);
+    return status ? status : take_memory(session);
+}
+
+heed_status heed_session_create(heed_session **out, const heed_model *model, const heed_session_options *options)
+{
+    static const heed_session_options none = {.context = 0};
+    if (!out || !model)
+        return heed_fail(HEED_INVALID, "a session and a model are needed");
+    *out = NULL;
+    options = options ? options : &none;
+    TRY(check_options(model, options));
+    heed_session *session = calloc(1, sizeof *session);
+    if (!session)
+        return heed_fail(HEED_NO_MEMORY, "no memory for a session");
+    session->model = model;
+    session->cached = model->config.causal;
+    session->context = options->context ? options->context : model->config.context;
+    session->sequences = options->sequences ? options->sequences : 1;
+    session->chunk = options->chunk ? options->chunk : DEFAULT_CHUNK;
+    if (session->chunk > session->context || !session->cached)
+        session->chunk = session->context; /* what looks both ways is read at once */
+    session->rows = larger(session->chunk, session->sequences);
+    session->threads = options->threads ? options->threads : heed_cpu_physical_cores();
+    session->with = options->with;
+    session->top = options->top;
+    const heed_status status = build(session, options);
+    if (status) {
+        heed_session_free(session);
+        return status;
+    }
+    *out = session;
+    return HEED_OK;
+}
+
+void heed_session_free(heed_session *session)
+{
+    if (!session)
+        return;
+    for (int k = 0; k < session->kinds; k++) {
+        heed_session_kind *kind = &session->kind[k];
+        for (int i = 0; i < HEED_RUNGS; i++)
+            heed_plan_free(kind->rung[i]);
+        heed_plan_free(kind->step);
+        free(kind->spec);
+    }
+    free(session->kind);
+    free(session->layer_kind);
+    heed_pages_free(&session->pages);
+    free(session->memory);
+    free(session);
+}
+
+void heed_session_get_info(const heed_session *session, heed_session_info *info)
+{
+    *info = (heed_session_info){.context = session->context,
+                                .sequences = session->sequences,
+                                .chunk = session->chunk,
+                                .threads = session->threads,
+                                .cache_bytes = session->pages.bytes,
+                                .cache_token_bytes = session->cached ? heed_pages_token_bytes(&session->pages) : 0.0,
+                                .work_bytes = session->work_bytes};
+}
+
+size_t heed_session_describe(const heed_session *session, int64_t layer, int64_t queries, char *text, size_t size)
+{
+    if (layer < 0 || layer >= session->model->config.layers) {
+        if (size)
+            *text = 0;
+        return 0;
+    }
+    const heed_session_kind *kind = &session->kind[session->layer_kind[layer]];
+    int i = 0;
+    while (i + 1 < session->rungs && session->queries[i] < queries)
+        i++;
+    return heed_plan_describe(queries == 1 && kind->step ? kind->step : kind->rung[i], text, size);
+}
+
+int64_t heed_session_length(const heed_session *session, int64_t sequence)
+{
+    return session->cached && sequence >= 0 && sequence < session->sequences ? session->pages.length[sequence] : 0;
+}
+
+heed_status heed_session_cut(heed_session *session, int64_t sequence, int64_t length)
+{
+    if (sequence < 0 || sequence >= session->sequences)
+        return heed_fail(HEED_INVALID, "there is no sequence %lld, the session has %lld", (long long)sequence,
+                         (long long)session->sequences);
+    const int64_t now = heed_session_length(session, sequence);
+    if (length < 0 || length > now)
+        return heed_fail(HEED_INVALID, "sequence %lld holds %lld tokens, it cannot be cut to %lld", (long long)sequence,
+                         (long long)now, (long long)length);
+    if (session->cached)
+        heed_pages_resize(&session->pages, sequence, length);
+    return HEED_OK;
+}

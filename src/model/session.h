@@ -1,0 +1,88 @@
+/* A session from the inside. */
+#ifndef HEED_MODEL_SESSION_H
+#define HEED_MODEL_SESSION_H
+
+#include "base/arena.h"
+#include "cache/pages.h"
+#include "model/weights.h"
+
+/* Plans differ by how many queries they take at once; a piece of work goes to the smallest that holds it, chosen
+ * by its own length alone, so that neighbours change nothing. */
+enum { HEED_RUNGS = 4 };
+
+/* The plans of layers whose attention is written alike. */
+typedef struct heed_session_kind {
+    char *spec;
+    heed_type type;              /* of keys and values */
+    bool prepared;               /* keys are stored as the spec prepares them */
+    heed_plan *step;             /* one query of each sequence; NULL where attention looks ahead */
+    heed_plan *rung[HEED_RUNGS]; /* up to queries[] of one sequence */
+} heed_session_kind;
+
+/* New tokens of one sequence that are read together. */
+typedef struct heed_piece {
+    int64_t sequence, first; /* position of the first token */
+    int64_t count, row;      /* rows row.. of the activations */
+    const int32_t *tokens;
+    int64_t item;            /* of the call it belongs to, */
+    int64_t out_row;         /* whose output begins at this row of all tokens */
+    bool last;               /* holds the item's last token */
+} heed_piece;
+
+/* Activations and everything else that is written while reading. `rows` are those of one step; where a plan's
+ * queries may reach beyond them, there is room for `most` more. */
+typedef struct heed_work {
+    float *x;          /* [rows, width] residual stream */
+    float *h;          /* [rows, width] normed, or what a part gives before it is normed */
+    float *qkv;        /* [rows + most, (heads + 2 kv_heads) head_dim] */
+    float *attended;   /* [rows + most, heads head_dim] */
+    float *up;         /* [rows, feed_forward, twice if gated] */
+    float *key;        /* [threads][2][HEED_KEY_ROWS, head_dim] keys on their way into the cache */
+    int32_t *position; /* [rows] */
+    char *linear;      /* scratch of products */
+    char *attend;      /* scratch of plans */
+    int32_t *seen;     /* [sequences] keys that a piece sees, */
+    int32_t *asked;    /* [sequences] and its queries, as plans want them */
+    int32_t *table;    /* [sequences, pages_each] page lists in the order of pieces */
+    heed_piece *piece; /* [rows] */
+    int64_t *progress; /* [sequences] tokens of an item that are read */
+    int64_t *before;   /* [sequences] length of an item's sequence before the call */
+    heed_capture capture;
+} heed_work;
+
+enum { HEED_KEY_ROWS = 16 };
+
+struct heed_session {
+    const heed_model *model;
+    int64_t context, sequences, chunk;
+    int threads;
+    unsigned with;
+    int top;
+    int64_t queries[HEED_RUNGS]; /* of the rungs; the last is the chunk */
+    int rungs;
+    heed_session_kind *kind;
+    int kinds;
+    int *layer_kind;  /* [layers] */
+    bool cached;      /* keys are kept; else attention looks both ways and a sequence is read at once */
+    heed_pages pages; /* where they are */
+    heed_work work;
+    int64_t rows; /* most tokens of a step */
+    void *memory;
+    size_t work_bytes, attend_bytes;
+};
+
+/* One step: the pieces of `work`, those of a single token first, rows one after the other. */
+typedef struct heed_step {
+    int64_t pieces, singles, rows;
+    const heed_feed_wants *wants;
+} heed_step;
+
+heed_status heed_session_read(heed_session *session, const heed_step *step);
+
+/* The attention of one layer for all pieces: from work->qkv to work->attended. */
+heed_status heed_session_attend(heed_session *session, int64_t layer, const heed_step *step);
+
+/* Memory of the session's work; with base NULL it is only measured. */
+void heed_session_take_work(heed_session *session, heed_arena *arena);
+
+#endif
