@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const names[] = {"llama",        "llama_tied", "llama_sharded", "llama3", "mistral",
-                                    "qwen2",        "qwen2_window", "qwen3",       "gemma",  "gemma2",
-                                    "gemma3",       "phi3",       "phi3_partial",  "gpt2",   "bert"};
+static const char *const names[] = {"llama",  "llama_tied",   "llama_sharded", "llama3", "mistral",
+                                    "qwen2",  "qwen2_window", "qwen3",         "gemma",  "gemma2",
+                                    "gemma3", "phi3",         "phi3_partial",  "gpt2",   "bert"};
 enum { NAMES = sizeof names / sizeof *names };
 
 static const heed_session_options exact_cache = {.cache = HEED_F32, .cache_given = true, .threads = 2};
@@ -99,7 +99,8 @@ static void a_batch_equals_its_sequences_alone_bit_for_bit(void **state)
         open_small(&small, names[i], i % 2 == 0);
         const int64_t columns = small.columns;
         const bool generates = small.info.generates;
-        heed_session *together = new_session(small.model, &(heed_session_options){.sequences = SEQUENCES, .threads = 2});
+        heed_session *together =
+            new_session(small.model, &(heed_session_options){.sequences = SEQUENCES, .threads = 2});
         heed_session *alone = new_session(small.model, &(heed_session_options){.threads = 1});
         heed_feed_item items[SEQUENCES];
         int64_t rows = 0;
@@ -109,7 +110,8 @@ static void a_batch_equals_its_sequences_alone_bit_for_bit(void **state)
         }
         float *all = malloc((size_t)(rows * columns) * sizeof *all);
         float *next = malloc((size_t)(SEQUENCES * columns) * sizeof *next);
-        const heed_feed_wants wants = {.logits = generates ? all : NULL, .all_logits = true, .hidden = generates ? NULL : all};
+        const heed_feed_wants wants = {
+            .logits = generates ? all : NULL, .all_logits = true, .hidden = generates ? NULL : all};
         must(heed_feed(together, items, SEQUENCES, &wants));
         for (int s = 0; s < SEQUENCES; s++) {
             items[s].tokens = small.tokens + s + lengths[s];
@@ -159,7 +161,8 @@ static void threads_change_no_bit(void **state)
 static double distance_of_cache(const small_model *small, heed_type type)
 {
     heed_session *exact = new_session(small->model, &exact_cache);
-    heed_session *coarse = new_session(small->model, &(heed_session_options){.cache = type, .cache_given = true});
+    heed_session *coarse =
+        new_session(small->model, &(heed_session_options){.cache = type, .cache_given = true});
     float *a = feed_all(exact, small->model, small->tokens, small->count);
     float *b = in_steps(small, coarse, 1);
     const double distance = farthest(a, b, small->count * small->columns);
@@ -212,12 +215,13 @@ static void clauses_replace_stages_by_layer_and_head(void **state)
     (void)state;
     small_model small;
     open_small(&small, "gemma3", true);
-    heed_session *session =
-        new_session(small.model, &(heed_session_options){.attention = "layers 0: where=causal; layers 1: heads 2-3: "
-                                                                      "where=causal & window(3); layers 2: cache=q8"});
+    heed_session *session = new_session(
+        small.model, &(heed_session_options){.attention = "layers 0: where=causal; layers 1: heads 2-3: "
+                                                          "where=causal & window(3); layers 2: cache=q8"});
     char text[2048];
     heed_session_describe(session, 0, 1, text, sizeof text);
-    assert_non_null(strstr(text, "position=rope(dim=16); where=causal\n")); /* its window is gone, its rope stays */
+    assert_non_null(
+        strstr(text, "position=rope(dim=16); where=causal\n")); /* its window is gone, its rope stays */
     heed_session_describe(session, 1, 1, text, sizeof text);
     if (!strstr(text, "where=causal & window(w=8); heads 2-3: where=causal & window(w=3)\n"))
         fail_msg("%s", text);
@@ -260,7 +264,8 @@ static void too_long_a_prompt_is_refused_and_nothing_is_read(void **state)
     small_model small;
     open_small(&small, "llama", true);
     heed_session *session = new_session(small.model, &(heed_session_options){.context = 40});
-    const heed_feed_item first = {.tokens = small.tokens, .count = 41}, fits = {.tokens = small.tokens, .count = 39};
+    const heed_feed_item first = {.tokens = small.tokens, .count = 41},
+                         fits = {.tokens = small.tokens, .count = 39};
     assert_int_equal(heed_feed(session, &first, 1, NULL), HEED_INVALID);
     assert_non_null(strstr(heed_message(), "41 tokens do not fit into the context of 40"));
     assert_int_equal(heed_session_length(session, 0), 0);
@@ -312,12 +317,12 @@ static void see_weights(void *context, int64_t layer, int64_t sequence, const he
     for (int i = 0; i < tile->rows; i++)
         for (int j = 0; j < tile->cols; j++)
             if (tile->query0 + i < s->tokens && tile->key0 + j < s->tokens)
-                s->map[((layer * s->heads + tile->head) * s->tokens + tile->query0 + i) * s->tokens + tile->key0 + j] =
-                    tile->weight[i * tile->stride + j];
+                s->map[((layer * s->heads + tile->head) * s->tokens + tile->query0 + i) * s->tokens +
+                       tile->key0 + j] = tile->weight[i * tile->stride + j];
 }
 
-static void see_statistics(void *context, int64_t layer, int64_t sequence, int64_t query0, int64_t queries, int64_t keys,
-                           const heed_capture *capture)
+static void see_statistics(void *context, int64_t layer, int64_t sequence, int64_t query0, int64_t queries,
+                           int64_t keys, const heed_capture *capture)
 {
     seen *s = context;
     assert_int_equal(sequence, 0);
@@ -331,8 +336,8 @@ static void see_statistics(void *context, int64_t layer, int64_t sequence, int64
     s->calls++;
 }
 
-/* Maps from the fused kernels, in chunks and steps: rows sum to 1, nothing lies above the diagonal or beyond the
- * window, and the statistics are those of the map. */
+/* Maps from the fused kernels, in chunks and steps: rows sum to 1, nothing lies above the diagonal or beyond
+ * the window, and the statistics are those of the map. */
 static void captured_maps_and_statistics_agree(void **state)
 {
     (void)state;
@@ -345,10 +350,13 @@ static void captured_maps_and_statistics_agree(void **state)
     s.sums = calloc((size_t)rows, sizeof *s.sums);
     s.entropy = calloc((size_t)rows, sizeof *s.entropy);
     const unsigned with = HEED_WITH_ENTROPY | HEED_WITH_KEY_SUMS | HEED_WITH_WEIGHTS;
-    heed_session *session = new_session(small.model, &(heed_session_options){.with = with, .chunk = 20, .threads = 2});
+    heed_session *session =
+        new_session(small.model, &(heed_session_options){.with = with, .chunk = 20, .threads = 2});
     heed_session *plain = new_session(small.model, &(heed_session_options){.chunk = 20, .threads = 2});
-    float *logits = malloc((size_t)small.columns * sizeof *logits), *same = malloc((size_t)small.columns * sizeof *same);
-    const heed_feed_wants wants = {.logits = logits, .captured = see_statistics, .weights = see_weights, .context = &s};
+    float *logits = malloc((size_t)small.columns * sizeof *logits),
+          *same = malloc((size_t)small.columns * sizeof *same);
+    const heed_feed_wants wants = {
+        .logits = logits, .captured = see_statistics, .weights = see_weights, .context = &s};
     for (int64_t t = 0; t < n;) {
         const heed_feed_item item = {.tokens = small.tokens + t, .count = t < 40 ? 40 : 1};
         must(heed_feed(session, &item, 1, &wants));

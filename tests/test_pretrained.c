@@ -1,4 +1,5 @@
-/* Pretrained models against what transformers makes of the same tokens in fp32 (golden/make_model_golden.py). */
+/* Pretrained models against what transformers makes of the same tokens in fp32 (golden/make_model_golden.py).
+ */
 #include "support/models.h"
 #include "support/small_models.h"
 
@@ -31,14 +32,15 @@ static double log_sum_exp(const float *x, int64_t n)
 }
 
 typedef struct agreement {
-    double sum, worst;         /* KL of the next-token distributions */
-    double farthest;           /* largest difference of a log probability among the reference's first two */
-    int positions, same, close; /* places; those with the same first token; those where the reference itself hardly
-                                   decides */
+    double sum, worst;          /* KL of the next-token distributions */
+    double farthest;            /* largest difference of a log probability among the reference's first two */
+    int positions, same, close; /* places; those with the same first token; those where the reference itself
+                                   hardly decides */
 } agreement;
 
 /* KL of the reference against these logits; what is not among its likeliest tokens goes by buckets. */
-static double divergence(const float *logits, int64_t vocabulary, const int32_t *ids, const float *logprobs, const float *rest)
+static double divergence(const float *logits, int64_t vocabulary, const int32_t *ids, const float *logprobs,
+                         const float *rest)
 {
     const double lse = log_sum_exp(logits, vocabulary);
     double bucket[BUCKETS] = {0}, kl = 0.0;
@@ -63,10 +65,11 @@ static int64_t first_of(const float *logits, int64_t n)
     return best;
 }
 
-static void judge(agreement *a, const float *logits, int64_t vocabulary, const int32_t *ids, const float *logprobs,
-                  const float *rest, double margin)
+static void judge(agreement *a, const float *logits, int64_t vocabulary, const int32_t *ids,
+                  const float *logprobs, const float *rest, double margin)
 {
-    const double kl = divergence(logits, vocabulary, ids, logprobs, rest), lse = log_sum_exp(logits, vocabulary);
+    const double kl = divergence(logits, vocabulary, ids, logprobs, rest),
+                 lse = log_sum_exp(logits, vocabulary);
     a->sum += kl;
     a->worst = kl > a->worst || isnan(kl) ? kl : a->worst;
     for (int i = 0; i < 2; i++) {
@@ -88,9 +91,11 @@ static agreement compare(const char *name, bool exact, heed_type cache, double m
     heed_model_info info;
     must(heed_model_open(&model, fetched_model(name), &(heed_model_options){.exact = exact, .threads = 2}));
     heed_model_get_info(model, &info);
-    snprintf(path, sizeof path, "%s/golden/logits/%.*s.logits.safetensors", HEED_TEST_DATA, (int)strcspn(name, "."), name);
+    snprintf(path, sizeof path, "%s/golden/logits/%.*s.logits.safetensors", HEED_TEST_DATA,
+             (int)strcspn(name, "."), name);
     assert_true(golden_read(&file, path));
-    heed_session *session = new_session(model, &(heed_session_options){.context = 2000, .cache = cache, .cache_given = true});
+    heed_session *session =
+        new_session(model, &(heed_session_options){.context = 2000, .cache = cache, .cache_given = true});
     float *logits = malloc((size_t)info.vocabulary * sizeof *logits);
     for (int p = 0; p < PIECES; p++) {
         const int32_t *tokens = part(p, "tokens")->data, *positions = part(p, "positions")->data;
@@ -101,13 +106,15 @@ static agreement compare(const char *name, bool exact, heed_type cache, double m
             const heed_feed_item item = {.tokens = tokens + held, .count = positions[i] + 1 - held};
             must(heed_feed(session, &item, 1, &(heed_feed_wants){.logits = logits}));
             judge(&a, logits, info.vocabulary, (const int32_t *)part(p, "ids")->data + i * TOP,
-                  (const float *)part(p, "logprobs")->data + i * TOP, (const float *)part(p, "rest")->data + i * BUCKETS,
-                  margin);
+                  (const float *)part(p, "logprobs")->data + i * TOP,
+                  (const float *)part(p, "rest")->data + i * BUCKETS, margin);
         }
     }
-    printf("%s %s: KL %.3g on average, %.3g at worst over %d positions; log probabilities off by at most %.3g; first "
+    printf("%s %s: KL %.3g on average, %.3g at worst over %d positions; log probabilities off by at most "
+           "%.3g; first "
            "token differs at %d\n",
-           name, exact ? "exact" : "fast", a.sum / a.positions, a.worst, a.positions, a.farthest, a.positions - a.same);
+           name, exact ? "exact" : "fast", a.sum / a.positions, a.worst, a.positions, a.farthest,
+           a.positions - a.same);
     free(logits);
     golden_free(&file);
     heed_session_free(session);
@@ -158,7 +165,8 @@ static void check_minilm(bool exact)
     heed_model *model;
     heed_model_info info;
     double worst = 1.0;
-    must(heed_model_open(&model, fetched_model("minilm"), &(heed_model_options){.exact = exact, .threads = 2}));
+    must(heed_model_open(&model, fetched_model("minilm"),
+                         &(heed_model_options){.exact = exact, .threads = 2}));
     heed_model_get_info(model, &info);
     assert_true(golden_read(&file, HEED_TEST_DATA "/golden/logits/minilm.embeddings.safetensors"));
     heed_session *session = new_session(model, &(heed_session_options){.context = 256});

@@ -4,6 +4,7 @@
 #include <heed/attend.h>
 #include <heed/base.h>
 #include <heed/form.h>
+#include <heed/model.h>
 #include <heed/tensor.h>
 #include <heed/tokenizer.h>
 #endif

@@ -24,16 +24,18 @@ static heed_status lay_out(heed_pages *pages, const heed_type *type)
         layer->value_at = layer->key_at + each;
         pages->page_bytes = layer->value_at + each;
     }
-    if (__builtin_mul_overflow(pages->page_bytes, (size_t)pages->pages, &pages->bytes) || pages->bytes > SIZE_MAX / 4)
+    if (__builtin_mul_overflow(pages->page_bytes, (size_t)pages->pages, &pages->bytes) ||
+        pages->bytes > SIZE_MAX / 4)
         return heed_fail(HEED_NO_MEMORY, "no memory for a cache of %lld sequences of %lld tokens",
                          (long long)pages->sequences, (long long)pages->context);
     return HEED_OK;
 }
 
-heed_status heed_pages_create(heed_pages *pages, const heed_type *type, int64_t layers, int64_t heads, int64_t dim,
-                              int64_t context, int64_t sequences)
+heed_status heed_pages_create(heed_pages *pages, const heed_type *type, int64_t layers, int64_t heads,
+                              int64_t dim, int64_t context, int64_t sequences)
 {
-    *pages = (heed_pages){.layers = layers, .heads = heads, .dim = dim, .context = context, .sequences = sequences};
+    *pages = (heed_pages){
+        .layers = layers, .heads = heads, .dim = dim, .context = context, .sequences = sequences};
     pages->pages_each = (context + HEED_PAGE - 1) / HEED_PAGE;
     if (__builtin_mul_overflow(pages->pages_each, sequences, &pages->pages) || pages->pages > INT32_MAX)
         return heed_fail(HEED_INVALID, "%lld sequences of %lld tokens are more than a cache can count",
@@ -114,8 +116,8 @@ heed_tensor heed_pages_values(const heed_pages *pages, int64_t layer)
     return pool(pages, &pages->layer[layer], pages->layer[layer].value_at);
 }
 
-static char *place(const heed_pages *pages, const heed_pages_layer *layer, size_t at, int64_t sequence, int64_t head,
-                   int64_t position)
+static char *place(const heed_pages *pages, const heed_pages_layer *layer, size_t at, int64_t sequence,
+                   int64_t head, int64_t position)
 {
     const int32_t page = pages->table[sequence * pages->pages_each + position / HEED_PAGE];
     return pages->memory + (size_t)page * pages->page_bytes + at + (size_t)head * layer->head +
@@ -127,7 +129,8 @@ char *heed_pages_key(const heed_pages *pages, int64_t layer, int64_t sequence, i
     return place(pages, &pages->layer[layer], pages->layer[layer].key_at, sequence, head, position);
 }
 
-char *heed_pages_value(const heed_pages *pages, int64_t layer, int64_t sequence, int64_t head, int64_t position)
+char *heed_pages_value(const heed_pages *pages, int64_t layer, int64_t sequence, int64_t head,
+                       int64_t position)
 {
     return place(pages, &pages->layer[layer], pages->layer[layer].value_at, sequence, head, position);
 }

@@ -34,10 +34,10 @@ typedef enum heed_role {
 } heed_role;
 
 enum heed_name_flags {
-    HEED_BIAS = 1,       /* .bias must be there too */
-    HEED_MAY_BIAS = 2,   /* .bias is read where it is there */
-    HEED_OPTIONAL = 4,   /* the tensor may be absent */
-    HEED_OUTSIDE = 8,    /* its name in safetensors takes no prefix */
+    HEED_BIAS = 1,     /* .bias must be there too */
+    HEED_MAY_BIAS = 2, /* .bias is read where it is there */
+    HEED_OPTIONAL = 4, /* the tensor may be absent */
+    HEED_OUTSIDE = 8,  /* its name in safetensors takes no prefix */
 };
 
 /* Names without .weight and .bias; %d is the layer. Ends with both names NULL. */
@@ -49,7 +49,7 @@ typedef struct heed_tensor_name {
 
 typedef struct heed_architecture {
     const char *name;
-    const char *const *types;    /* model_type in config.json, other than the name; ended by NULL; may be NULL */
+    const char *const *types; /* model_type in config.json, other than the name; ended by NULL; may be NULL */
     const char *const *prefixes; /* before names in safetensors; the first that fits holds; ended by NULL */
     const heed_tensor_name *tensors;
     const char *const *unused; /* tensors that the result does not depend on, * at either end for anything;

@@ -23,8 +23,8 @@ static int64_t stride_of(const heed_session *session)
     return (c->heads + 2 * c->kv_heads) * c->head_dim;
 }
 
-static void store_rows(const heed_session *session, heed_type type, const float *from, int64_t from_stride, int64_t count,
-                       char *to, size_t row_bytes)
+static void store_rows(const heed_session *session, heed_type type, const float *from, int64_t from_stride,
+                       int64_t count, char *to, size_t row_bytes)
 {
     const int64_t dim = session->model->config.head_dim;
     for (int64_t t = 0; t < count; t++) {
@@ -37,22 +37,28 @@ static void store_rows(const heed_session *session, heed_type type, const float 
 }
 
 /* The norms of heads, in place. */
-static void norm_heads(const heed_session *session, const heed_norm_weights *weights, float *x, int64_t heads, int64_t rows)
+static void norm_heads(const heed_session *session, const heed_norm_weights *weights, float *x, int64_t heads,
+                       int64_t rows)
 {
     if (!weights->weight)
         return;
     const heed_config *c = &session->model->config;
     const int64_t stride = stride_of(session);
-    const heed_norm norm = {.kind = c->norm, .eps = (float)c->eps, .n = c->head_dim, .weight = weights->weight, .bias = weights->bias};
+    const heed_norm norm = {.kind = c->norm,
+                            .eps = (float)c->eps,
+                            .n = c->head_dim,
+                            .weight = weights->weight,
+                            .bias = weights->bias};
     for (int64_t r = 0; r < rows; r++)
         for (int64_t h = 0; h < heads; h++)
-            session->model->rows->norm(&norm, x + r * stride + h * c->head_dim, x + r * stride + h * c->head_dim);
+            session->model->rows->norm(&norm, x + r * stride + h * c->head_dim,
+                                       x + r * stride + h * c->head_dim);
 }
 
-/* Up to HEED_KEY_ROWS tokens of a piece, which all lie in one page: norms, then keys as the spec prepares them and
- * values into the cache. */
-static void take_in(const heed_session *session, int64_t layer, const heed_piece *piece, int64_t t0, int64_t count,
-                    float *room)
+/* Up to HEED_KEY_ROWS tokens of a piece, which all lie in one page: norms, then keys as the spec prepares
+ * them and values into the cache. */
+static void take_in(const heed_session *session, int64_t layer, const heed_piece *piece, int64_t t0,
+                    int64_t count, float *room)
 {
     const heed_model *model = session->model;
     const heed_config *c = &model->config;
@@ -76,7 +82,8 @@ static void take_in(const heed_session *session, int64_t layer, const heed_piece
                                         .k_stride = stride,
                                         .out = room,
                                         .out_stride = c->head_dim};
-            heed_plan_prepare_keys(kind->rung[0], &keys); /* the plan was made for such keys: it cannot fail */
+            heed_plan_prepare_keys(kind->rung[0],
+                                   &keys); /* the plan was made for such keys: it cannot fail */
             from = room;
             from_stride = c->head_dim;
         }
@@ -112,7 +119,7 @@ static void take_in_all(const heed_session *session, int64_t layer, const heed_s
 typedef struct listener {
     const heed_session *session;
     const heed_feed_wants *wants;
-    const heed_piece *piece; /* [batch] */
+    const heed_piece *piece;             /* [batch] */
     int64_t layer, batch, queries, keys; /* as the plan has them */
 } listener;
 
@@ -126,7 +133,8 @@ static void pass_weights(void *context, const heed_weights_tile *tile)
     l->wants->weights(l->wants->context, l->layer, piece->sequence, &moved);
 }
 
-/* Brings the statistics of one batch entry together: [heads, queries] and [heads, keys] without gaps, in place. */
+/* Brings the statistics of one batch entry together: [heads, queries] and [heads, keys] without gaps, in
+ * place. */
 static void compact(float *x, int64_t heads, int64_t stride, int64_t n)
 {
     for (int64_t h = 1; x && h < heads; h++)
@@ -137,7 +145,8 @@ static void pass_captures(const listener *l, int64_t b)
 {
     const heed_capture *all = &l->session->work.capture;
     const heed_piece *piece = &l->piece[b];
-    const int64_t heads = l->session->model->config.heads, top = l->session->top, keys = piece->first + piece->count;
+    const int64_t heads = l->session->model->config.heads, top = l->session->top,
+                  keys = piece->first + piece->count;
     const int64_t rows = b * heads * l->queries, columns = b * heads * l->keys;
     heed_capture one = {.entropy = all->entropy ? all->entropy + rows : NULL,
                         .key_sums = all->key_sums ? all->key_sums + columns : NULL,
@@ -150,8 +159,8 @@ static void pass_captures(const listener *l, int64_t b)
     l->wants->captured(l->wants->context, l->layer, piece->sequence, piece->first, piece->count, keys, &one);
 }
 
-static heed_tensor view(float *data, int64_t batch, int64_t heads, int64_t rows, int64_t dim, int64_t batch_stride,
-                        int64_t row_stride)
+static heed_tensor view(float *data, int64_t batch, int64_t heads, int64_t rows, int64_t dim,
+                        int64_t batch_stride, int64_t row_stride)
 {
     const int64_t size = sizeof(float);
     return (heed_tensor){.data = data,
@@ -166,9 +175,10 @@ static heed_tensor list(int32_t *data, int64_t n)
     return heed_tensor_dense(data, HEED_I32, 1, &n);
 }
 
-/* Runs `plan` for `pieces` pieces from `piece` on, which are the plan's batch; their rows follow one another. */
-static heed_status run(heed_session *session, int64_t layer, const heed_plan *plan, const heed_piece *piece, int64_t pieces,
-                       int64_t batch, int64_t queries, const heed_feed_wants *wants)
+/* Runs `plan` for `pieces` pieces from `piece` on, which are the plan's batch; their rows follow one another.
+ */
+static heed_status run(heed_session *session, int64_t layer, const heed_plan *plan, const heed_piece *piece,
+                       int64_t pieces, int64_t batch, int64_t queries, const heed_feed_wants *wants)
 {
     const heed_config *c = &session->model->config;
     heed_work *work = &session->work;
@@ -176,15 +186,20 @@ static heed_status run(heed_session *session, int64_t layer, const heed_plan *pl
     float *query = work->qkv + piece->row * stride, *key = query + width;
     heed_tensor k, v;
     for (int64_t b = 0; b < batch; b++) {
-        work->seen[b] = b < pieces ? (int32_t)(session->cached ? piece[b].first + piece[b].count : piece[b].count) : 0;
+        work->seen[b] =
+            b < pieces ? (int32_t)(session->cached ? piece[b].first + piece[b].count : piece[b].count) : 0;
         work->asked[b] = b < pieces ? (int32_t)piece[b].count : 0;
     }
     const heed_tensor q = view(query, batch, c->heads, queries, c->head_dim, stride, stride);
-    const heed_tensor out = view(work->attended + piece->row * width, batch, c->heads, queries, c->head_dim, width, width);
-    heed_extra extra = {.seq = list(work->seen, batch), .q_seq = list(work->asked, batch), .scratch = work->attend};
+    const heed_tensor out =
+        view(work->attended + piece->row * width, batch, c->heads, queries, c->head_dim, width, width);
+    heed_extra extra = {
+        .seq = list(work->seen, batch), .q_seq = list(work->asked, batch), .scratch = work->attend};
     if (session->cached) {
-        int32_t *table = batch == 1 ? session->pages.table + piece->sequence * session->pages.pages_each : work->table;
-        extra.page_table = heed_tensor_dense(table, HEED_I32, 2, (int64_t[]){batch, session->pages.pages_each});
+        int32_t *table =
+            batch == 1 ? session->pages.table + piece->sequence * session->pages.pages_each : work->table;
+        extra.page_table =
+            heed_tensor_dense(table, HEED_I32, 2, (int64_t[]){batch, session->pages.pages_each});
         k = heed_pages_keys(&session->pages, layer);
         v = heed_pages_values(&session->pages, layer);
     } else {
@@ -213,8 +228,8 @@ static void gather_tables(heed_session *session, int64_t pieces)
     for (int64_t p = 0; p < pieces; p++) {
         const heed_piece *piece = &session->work.piece[p];
         const int64_t used = (piece->first + piece->count + HEED_PAGE - 1) / HEED_PAGE;
-        memcpy(session->work.table + p * pages->pages_each, pages->table + piece->sequence * pages->pages_each,
-               (size_t)used * sizeof(int32_t));
+        memcpy(session->work.table + p * pages->pages_each,
+               pages->table + piece->sequence * pages->pages_each, (size_t)used * sizeof(int32_t));
     }
 }
 
@@ -226,7 +241,8 @@ heed_status heed_session_attend(heed_session *session, int64_t layer, const heed
     if (session->cached && step->singles > 0) {
         if (layer == 0 && session->sequences > 1)
             gather_tables(session, step->singles);
-        TRY(run(session, layer, kind->step, session->work.piece, step->singles, session->sequences, 1, step->wants));
+        TRY(run(session, layer, kind->step, session->work.piece, step->singles, session->sequences, 1,
+                step->wants));
         done = step->singles;
     }
     for (; done < step->pieces; done++) { /* in the order of rows: a plan clears those behind its own */

@@ -18,8 +18,8 @@ static int shifted(int root, int by)
     return root < 0 ? root : root + by;
 }
 
-/* Both specs in one: the nodes of `own`, then those of `over`; one group for all heads, then those of `over` that
- * hold for some. The ranges stay those of `over`. */
+/* Both specs in one: the nodes of `own`, then those of `over`; one group for all heads, then those of `over`
+ * that hold for some. The ranges stay those of `over`. */
 static void merge(heed_spec *merged, const heed_spec *own, const heed_spec *over, int64_t layer)
 {
     memcpy(merged->node, own->node, (size_t)own->nodes * sizeof *own->node);
@@ -60,7 +60,8 @@ static heed_status cache_of(const heed_spec *spec, heed_type *cache)
         if (root < 0)
             continue;
         if (g > 0)
-            return heed_fail(HEED_UNSUPPORTED, "cache=%s for some heads only: a layer's heads share one cache",
+            return heed_fail(HEED_UNSUPPORTED,
+                             "cache=%s for some heads only: a layer's heads share one cache",
                              spec->node[root].form->name);
         heed_type_from_name(spec->node[root].form->name, cache);
     }
@@ -71,12 +72,13 @@ static heed_status print(const heed_spec *spec, char *text, size_t size)
 {
     const size_t length = heed_spec_print(spec, text, size);
     if (length >= size)
-        return heed_fail(HEED_INVALID, "the attention of a layer takes %zu bytes of text, more than %zu", length, size);
+        return heed_fail(HEED_INVALID, "the attention of a layer takes %zu bytes of text, more than %zu",
+                         length, size);
     return HEED_OK;
 }
 
-heed_status heed_attention_of_layer(const char *own, const char *override, int64_t layer, char *text, size_t size,
-                                    heed_type *cache)
+heed_status heed_attention_of_layer(const char *own, const char *override, int64_t layer, char *text,
+                                    size_t size, heed_type *cache)
 {
     heed_spec *mine = NULL, *over = NULL, merged = {0};
     heed_status status = heed_spec_parse(&mine, own, NULL);

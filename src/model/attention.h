@@ -6,10 +6,10 @@
 
 enum { HEED_ATTENTION_TEXT = 65536 };
 
-/* The spec of one layer: those clauses of `override` (NULL: none) that hold for it replace the stages of `own`,
- * for all heads or some. Canonical text, without prefixes for layers; `cache` becomes what a cache clause says,
- * and stays as it is otherwise. */
-heed_status heed_attention_of_layer(const char *own, const char *override, int64_t layer, char *text, size_t size,
-                                    heed_type *cache);
+/* The spec of one layer: those clauses of `override` (NULL: none) that hold for it replace the stages of
+ * `own`, for all heads or some. Canonical text, without prefixes for layers; `cache` becomes what a cache
+ * clause says, and stays as it is otherwise. */
+heed_status heed_attention_of_layer(const char *own, const char *override, int64_t layer, char *text,
+                                    size_t size, heed_type *cache);
 
 #endif

@@ -21,8 +21,9 @@ heed_status heed_config_sizes(heed_config *config, heed_facts *facts)
     int64_t value_dim = config->head_dim;
     TRY(heed_fact_whole(facts, "attention.value_length", NULL, &value_dim));
     if (value_dim != config->head_dim)
-        return heed_fail(HEED_UNSUPPORTED, "%s.attention.value_length is %lld and key_length %lld; heed can run "
-                                           "only models where they agree",
+        return heed_fail(HEED_UNSUPPORTED,
+                         "%s.attention.value_length is %lld and key_length %lld; heed can run "
+                         "only models where they agree",
                          facts->architecture, (long long)value_dim, (long long)config->head_dim);
     if (facts->config)
         return heed_fact_number(facts, NULL, "rms_norm_eps", &config->eps);
@@ -63,17 +64,27 @@ static heed_status rope_type(const rope_source *source, const char **type)
 /* A member of the rope parameters that heed does not know changes angles in a way it cannot follow. */
 static heed_status check_rope_members(const cJSON *object)
 {
-    static const char *const known[] = {"rope_theta", "rope_type", "type", "factor", "low_freq_factor",
-                                        "high_freq_factor", "original_max_position_embeddings", "beta_fast",
-                                        "beta_slow", "partial_rotary_factor", "attention_factor",
-                                        "full_attention", "sliding_attention"};
+    static const char *const known[] = {"rope_theta",
+                                        "rope_type",
+                                        "type",
+                                        "factor",
+                                        "low_freq_factor",
+                                        "high_freq_factor",
+                                        "original_max_position_embeddings",
+                                        "beta_fast",
+                                        "beta_slow",
+                                        "partial_rotary_factor",
+                                        "attention_factor",
+                                        "full_attention",
+                                        "sliding_attention"};
     for (const cJSON *item = object ? object->child : NULL; item; item = item->next) {
         bool found = cJSON_IsNull(item);
         for (size_t i = 0; i < sizeof known / sizeof *known; i++)
             found |= !strcmp(item->string, known[i]);
         if (!found)
-            return heed_fail(HEED_UNSUPPORTED, "config.json: %.100s of the rope parameters is not understood and "
-                                               "may change what the model computes",
+            return heed_fail(HEED_UNSUPPORTED,
+                             "config.json: %.100s of the rope parameters is not understood and "
+                             "may change what the model computes",
                              item->string);
     }
     return HEED_OK;
@@ -90,8 +101,9 @@ static heed_status read_yarn(heed_rope *rope, const rope_source *source)
     double factor = usual;
     TRY(rope_number(source, NULL, "attention_factor", &factor));
     if (fabs(factor - usual) > 1e-4)
-        return heed_fail(HEED_UNSUPPORTED, "config.json: attention_factor of yarn is %g, which heed cannot run; it "
-                                           "can run 0.1 ln(factor) + 1 = %g",
+        return heed_fail(HEED_UNSUPPORTED,
+                         "config.json: attention_factor of yarn is %g, which heed cannot run; it "
+                         "can run 0.1 ln(factor) + 1 = %g",
                          factor, usual);
     return HEED_OK;
 }
@@ -117,8 +129,9 @@ static heed_status read_scaling(heed_rope *rope, const rope_source *source)
     }
     const bool yarn = !strcmp(type, "yarn"), llama3 = !strcmp(type, "llama3");
     if (!yarn && !llama3)
-        return heed_fail(HEED_UNSUPPORTED, "the rope scaling '%.60s' is not understood; heed knows linear, yarn and "
-                                           "llama3",
+        return heed_fail(HEED_UNSUPPORTED,
+                         "the rope scaling '%.60s' is not understood; heed knows linear, yarn and "
+                         "llama3",
                          type);
     if (!(rope->original >= 1.0))
         return heed_fail(HEED_FORMAT, "the rope scaling %s needs the original context length", type);
@@ -152,7 +165,8 @@ heed_status heed_config_rope(heed_config *config, heed_facts *facts)
     if (facts->config)
         rope->dim = (int64_t)((double)config->head_dim * share);
     if (rope->dim < 2 || rope->dim % 2 || rope->dim > config->head_dim)
-        return heed_fail(HEED_FORMAT, "rope would rotate %lld entries of a head, it must be an even number from 2 to %lld",
+        return heed_fail(HEED_FORMAT,
+                         "rope would rotate %lld entries of a head, it must be an even number from 2 to %lld",
                          (long long)rope->dim, (long long)config->head_dim);
     if (!(rope->base > 0.0))
         return heed_fail(HEED_FORMAT, "the base of rope is %g, it must be above 0", rope->base);
@@ -176,8 +190,9 @@ heed_status heed_config_activation(heed_config *config, heed_facts *facts, const
             return HEED_OK;
         }
     if (name)
-        return heed_fail(HEED_UNSUPPORTED, "config.json: %s is '%.60s', which heed does not know; it knows silu, gelu, "
-                                           "gelu_new, gelu_pytorch_tanh and relu",
+        return heed_fail(HEED_UNSUPPORTED,
+                         "config.json: %s is '%.60s', which heed does not know; it knows silu, gelu, "
+                         "gelu_new, gelu_pytorch_tanh and relu",
                          json, name);
     return HEED_OK;
 }
@@ -196,8 +211,9 @@ heed_status heed_config_layer_types(heed_config *config, heed_facts *facts, bool
         const char *name = cJSON_IsString(type) ? type->valuestring : "?";
         const bool sliding = !strcmp(name, "sliding_attention");
         if (!sliding && strcmp(name, "full_attention"))
-            return heed_fail(HEED_UNSUPPORTED, "config.json: layer_types holds '%.60s', which is not understood; heed "
-                                               "knows full_attention and sliding_attention",
+            return heed_fail(HEED_UNSUPPORTED,
+                             "config.json: layer_types holds '%.60s', which is not understood; heed "
+                             "knows full_attention and sliding_attention",
                              name);
         config->windowed[l] = sliding && config->window > 0;
     }

@@ -8,7 +8,12 @@
 
 enum { HEED_MOST_LAYERS = 1024 };
 
-typedef enum heed_rope_scaling { HEED_ROPE_PLAIN, HEED_ROPE_LINEAR, HEED_ROPE_YARN, HEED_ROPE_LLAMA3 } heed_rope_scaling;
+typedef enum heed_rope_scaling {
+    HEED_ROPE_PLAIN,
+    HEED_ROPE_LINEAR,
+    HEED_ROPE_YARN,
+    HEED_ROPE_LLAMA3
+} heed_rope_scaling;
 
 typedef struct heed_rope {
     double base;
@@ -40,9 +45,9 @@ typedef struct heed_config {
     uint8_t windowed[HEED_MOST_LAYERS];
 
     bool causal, generates;
-    bool tied;        /* the output matrix is the embedding, says the file */
-    bool tied_given;  /* it says so itself */
-    bool transposed;  /* matrices of layers lie [in, out] */
+    bool tied;         /* the output matrix is the embedding, says the file */
+    bool tied_given;   /* it says so itself */
+    bool transposed;   /* matrices of layers lie [in, out] */
     bool needs_biases; /* config says that q, k and v have biases */
 } heed_config;
 

@@ -13,8 +13,10 @@ static heed_status open_gguf(heed_facts *facts)
     if (!name || name->kind != HEED_META_TEXT)
         return heed_fail(HEED_FORMAT, "%s does not say which architecture it is (general.architecture)",
                          heed_model_file_path(facts->file));
-    if (name->size < 1 || (size_t)name->size >= sizeof facts->architecture || strlen(name->text) != (size_t)name->size)
-        return heed_fail(HEED_FORMAT, "%s: general.architecture is no name", heed_model_file_path(facts->file));
+    if (name->size < 1 || (size_t)name->size >= sizeof facts->architecture ||
+        strlen(name->text) != (size_t)name->size)
+        return heed_fail(HEED_FORMAT, "%s: general.architecture is no name",
+                         heed_model_file_path(facts->file));
     memcpy(facts->architecture, name->text, (size_t)name->size + 1);
     return HEED_OK;
 }
@@ -26,13 +28,15 @@ static heed_status open_config(heed_facts *facts)
     const char *text = heed_model_file_text(facts->file, "config.json", &size);
     if (!text)
         return heed_fail(HEED_FORMAT,
-                         "%s: there is no config.json beside the weights, so the architecture is not known", path);
+                         "%s: there is no config.json beside the weights, so the architecture is not known",
+                         path);
     facts->config = cJSON_ParseWithLength(text, size);
     if (!cJSON_IsObject(facts->config))
         return heed_fail(HEED_FORMAT, "%s: config.json is no JSON object", path);
     const cJSON *type = heed_fact_json(facts, "model_type");
     if (!cJSON_IsString(type) || strlen(type->valuestring) >= sizeof facts->architecture)
-        return heed_fail(HEED_FORMAT, "%s: config.json has no model_type, which names the architecture", path);
+        return heed_fail(HEED_FORMAT, "%s: config.json has no model_type, which names the architecture",
+                         path);
     strcpy(facts->architecture, type->valuestring);
     return HEED_OK;
 }
@@ -87,7 +91,8 @@ const heed_meta *heed_fact_meta(heed_facts *facts, const char *gguf)
     return meta;
 }
 
-const char *heed_fact_key(const heed_facts *facts, const char *gguf, const char *json, char *text, size_t size)
+const char *heed_fact_key(const heed_facts *facts, const char *gguf, const char *json, char *text,
+                          size_t size)
 {
     if (facts->config)
         snprintf(text, size, "config.json: %s", json ? json : "?");
@@ -148,7 +153,8 @@ heed_status heed_fact_bool(heed_facts *facts, const char *gguf, const char *json
 {
     const cJSON *item = heed_fact_json(facts, json);
     const heed_meta *meta = heed_fact_meta(facts, gguf);
-    if ((item && !cJSON_IsBool(item)) || (meta && meta->kind != HEED_META_BOOL && meta->kind != HEED_META_INT))
+    if ((item && !cJSON_IsBool(item)) ||
+        (meta && meta->kind != HEED_META_BOOL && meta->kind != HEED_META_INT))
         return wrong_kind(facts, gguf, json, "true or false");
     *value = item ? cJSON_IsTrue(item) : meta ? meta->whole != 0 : *value;
     return HEED_OK;
@@ -206,24 +212,72 @@ heed_status heed_fact_must_be(heed_facts *facts, const char *gguf, const char *j
 
 /* Facts that change nothing about what the model computes from tokens. */
 static const char *const harmless[] = {
-    "vocab_size", "model_type", "architectures", "transformers_version", "torch_dtype", "dtype", "use_cache",
-    "initializer_range", "initializer_factor", "attention_dropout", "attention_probs_dropout_prob",
-    "hidden_dropout_prob", "hidden_dropout", "attn_pdrop", "embd_pdrop", "resid_pdrop", "classifier_dropout",
-    "attn_implementation", "_attn_implementation", "_attn_implementation_autoset", "cache_implementation",
-    "_name_or_path", "pretraining_tp", "gradient_checkpointing", "bos_token_id", "eos_token_id",
-    "pad_token_id", "sep_token_id", "cls_token_id", "unk_token_id", "tokenizer_class", "task_specific_params",
-    "summary_activation", "summary_first_dropout", "summary_proj_to_labels", "summary_type",
-    "summary_use_proj", "id2label", "label2id", "reorder_and_upcast_attn", "auto_map", "problem_type",
-    "output_attentions", "output_hidden_states", "return_dict", "_sliding_window_pattern",
-    "use_bfloat16", "chunk_size_feed_forward", "finetuning_task", "rope_interleaved", "type_vocab_size",
-    "is_llama_config", "transformers.js_config", "max_position_embeddings", "n_ctx", "tensor_data_layout",
-    "context_length", "block_count", "attention.value_length_mla",
+    "vocab_size",
+    "model_type",
+    "architectures",
+    "transformers_version",
+    "torch_dtype",
+    "dtype",
+    "use_cache",
+    "initializer_range",
+    "initializer_factor",
+    "attention_dropout",
+    "attention_probs_dropout_prob",
+    "hidden_dropout_prob",
+    "hidden_dropout",
+    "attn_pdrop",
+    "embd_pdrop",
+    "resid_pdrop",
+    "classifier_dropout",
+    "attn_implementation",
+    "_attn_implementation",
+    "_attn_implementation_autoset",
+    "cache_implementation",
+    "_name_or_path",
+    "pretraining_tp",
+    "gradient_checkpointing",
+    "bos_token_id",
+    "eos_token_id",
+    "pad_token_id",
+    "sep_token_id",
+    "cls_token_id",
+    "unk_token_id",
+    "tokenizer_class",
+    "task_specific_params",
+    "summary_activation",
+    "summary_first_dropout",
+    "summary_proj_to_labels",
+    "summary_type",
+    "summary_use_proj",
+    "id2label",
+    "label2id",
+    "reorder_and_upcast_attn",
+    "auto_map",
+    "problem_type",
+    "output_attentions",
+    "output_hidden_states",
+    "return_dict",
+    "_sliding_window_pattern",
+    "use_bfloat16",
+    "chunk_size_feed_forward",
+    "finetuning_task",
+    "rope_interleaved",
+    "type_vocab_size",
+    "is_llama_config",
+    "transformers.js_config",
+    "max_position_embeddings",
+    "n_ctx",
+    "tensor_data_layout",
+    "context_length",
+    "block_count",
+    "attention.value_length_mla",
 };
 
 /* Words in names of facts about the mathematics. */
 static const char *const telling[] = {
-    "rope", "rotary", "cap", "scal", "norm", "act", "window", "attn", "attention", "expert", "bias", "multiplier",
-    "position", "alibi", "layer", "clip", "qk", "mlp", "head", "dim", "state", "residual", "embed", "route",
+    "rope",      "rotary", "cap",  "scal",       "norm",     "act",      "window", "attn",
+    "attention", "expert", "bias", "multiplier", "position", "alibi",    "layer",  "clip",
+    "qk",        "mlp",    "head", "dim",        "state",    "residual", "embed",  "route",
 };
 
 static bool is_listed(const char *key)

@@ -1,5 +1,5 @@
-/* Feeding tokens: items are cut into pieces by their own length alone, and pieces of several items go through the
- * layers together. */
+/* Feeding tokens: items are cut into pieces by their own length alone, and pieces of several items go through
+ * the layers together. */
 #include "base/try.h"
 #include "model/session.h"
 
@@ -23,9 +23,10 @@ static heed_status check_item(const heed_session *session, const heed_feed_item 
                          (long long)item->count);
     const int64_t held = heed_session_length(session, sequence);
     if (item->count > session->context - held && held)
-        return heed_fail(HEED_INVALID,
-                         "%lld tokens after the %lld that are held do not fit into the context of %lld tokens",
-                         (long long)item->count, (long long)held, (long long)session->context);
+        return heed_fail(
+            HEED_INVALID,
+            "%lld tokens after the %lld that are held do not fit into the context of %lld tokens",
+            (long long)item->count, (long long)held, (long long)session->context);
     if (item->count > session->context)
         return heed_fail(HEED_INVALID, "%lld tokens do not fit into the context of %lld tokens",
                          (long long)item->count, (long long)session->context);
@@ -53,8 +54,8 @@ static heed_status check(const heed_session *session, const heed_feed_item *item
 }
 
 /* The next piece of an item, if there is one and it fits. */
-static void add_piece(heed_session *session, const heed_feed_item *items, int64_t i, int64_t out_row, bool single,
-                      heed_step *step)
+static void add_piece(heed_session *session, const heed_feed_item *items, int64_t i, int64_t out_row,
+                      bool single, heed_step *step)
 {
     heed_work *work = &session->work;
     const int64_t left = items[i].count - work->progress[i];
@@ -75,7 +76,8 @@ static void add_piece(heed_session *session, const heed_feed_item *items, int64_
     step->singles += single;
 }
 
-static heed_step gather(heed_session *session, const heed_feed_item *items, int64_t count, const heed_feed_wants *wants)
+static heed_step gather(heed_session *session, const heed_feed_item *items, int64_t count,
+                        const heed_feed_wants *wants)
 {
     heed_step step = {.wants = wants};
     for (int pass = 0; pass < 2; pass++) {
@@ -90,7 +92,8 @@ static heed_step gather(heed_session *session, const heed_feed_item *items, int6
     return step;
 }
 
-heed_status heed_feed(heed_session *session, const heed_feed_item *items, int64_t count, const heed_feed_wants *wants)
+heed_status heed_feed(heed_session *session, const heed_feed_item *items, int64_t count,
+                      const heed_feed_wants *wants)
 {
     wants = wants ? wants : &no_wants;
     TRY(check(session, items, count, wants));

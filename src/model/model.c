@@ -86,15 +86,14 @@ static double now(void)
 static void list_kernels(heed_model *model)
 {
     const heed_layer *layer = &model->layer[0];
-    const heed_linear *linear[] = {&layer->query_key_value, &layer->attention_output, &layer->up, &layer->down,
-                                   &model->output};
-    for (size_t i = 0; i < sizeof linear / sizeof *linear; i++)
-        for (int m = 0; m < linear[i]->matrices; m++) {
-            const char *kernel = heed_matrix_kernel(linear[i]->matrix[m]);
-            const size_t used = strlen(model->kernels);
-            if (!strstr(model->kernels, kernel))
-                snprintf(model->kernels + used, sizeof model->kernels - used, "%s%s", used ? "; " : "", kernel);
-        }
+    const heed_linear *linear[] = {&layer->query_key_value, &layer->attention_output, &layer->up,
+                                   &layer->down, &model->output};
+    for (size_t i = 0; i < sizeof linear / sizeof *linear; i++) {
+        const char *kernel = linear[i]->matrix ? heed_matrix_kernel(linear[i]->matrix) : "";
+        const size_t used = strlen(model->kernels);
+        if (!strstr(model->kernels, kernel))
+            snprintf(model->kernels + used, sizeof model->kernels - used, "%s%s", used ? "; " : "", kernel);
+    }
 }
 
 /* A model without tokeniser can still be fed tokens. */
@@ -103,8 +102,8 @@ static heed_status load_tokenizer(heed_model *model, const char *path)
     if (heed_tokenizer_load(&model->tokenizer, path) == HEED_OK) {
         const int32_t size = heed_tokenizer_size(model->tokenizer);
         if (size > model->config.vocabulary)
-            heed_model_add_note(model, "the tokeniser has %d tokens, the embedding rows for only %lld", (int)size,
-                                (long long)model->config.vocabulary);
+            heed_model_add_note(model, "the tokeniser has %d tokens, the embedding rows for only %lld",
+                                (int)size, (long long)model->config.vocabulary);
         return HEED_OK;
     }
     model->tokenizer = NULL;
@@ -149,9 +148,10 @@ heed_status heed_model_open(heed_model **out, const char *path, const heed_model
         return heed_fail(HEED_NO_MEMORY, "no memory for a model");
     model->isa = isa;
     model->rows = heed_rows_of(isa);
-    model->packing = (heed_packing){.kind = options->exact ? HEED_PRODUCT_EXACT : HEED_PRODUCT_FAST,
-                                    .isa = isa,
-                                    .threads = options->threads > 0 ? options->threads : heed_cpu_physical_cores()};
+    model->packing =
+        (heed_packing){.kind = options->exact ? HEED_PRODUCT_EXACT : HEED_PRODUCT_FAST,
+                       .isa = isa,
+                       .threads = options->threads > 0 ? options->threads : heed_cpu_physical_cores()};
     const heed_status status = open_model(model, path);
     if (status) {
         heed_model_close(model);

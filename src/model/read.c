@@ -13,12 +13,13 @@ static bool worth_threads(int64_t rows, int64_t entries)
 
 static heed_norm norm_of(const heed_config *c, const heed_norm_weights *weights, int64_t n)
 {
-    return (heed_norm){.kind = c->norm, .eps = (float)c->eps, .n = n, .weight = weights->weight, .bias = weights->bias};
+    return (heed_norm){
+        .kind = c->norm, .eps = (float)c->eps, .n = n, .weight = weights->weight, .bias = weights->bias};
 }
 
 /* out = norm(x), row by row; a norm that the model lacks copies nothing. `out` may be `x`. */
-static void norm_rows(const heed_session *session, const heed_norm_weights *weights, const float *x, float *out,
-                      int64_t rows)
+static void norm_rows(const heed_session *session, const heed_norm_weights *weights, const float *x,
+                      float *out, int64_t rows)
 {
     const heed_norm norm = norm_of(&session->model->config, weights, session->model->config.width);
     const heed_rows_table *table = session->model->rows;
@@ -50,7 +51,8 @@ static void embed(const heed_session *session, const heed_step *step)
     const int64_t width = session->model->config.width;
     for (int64_t p = 0; p < step->pieces; p++) {
         const heed_piece *piece = &work->piece[p];
-#pragma omp parallel for schedule(static) num_threads(session->threads) if (worth_threads(piece->count, width))
+#pragma omp parallel for schedule(static)                                                                    \
+    num_threads(session->threads) if (worth_threads(piece->count, width))
         for (int64_t t = 0; t < piece->count; t++)
             embed_row(session, piece->tokens[t], piece->first + t, work->x + (piece->row + t) * width);
     }
@@ -64,7 +66,8 @@ static void add_part(const heed_session *session, const heed_linear *linear, con
     const heed_rows_table *table = session->model->rows;
     const int64_t width = session->model->config.width;
     const heed_linear_work linear_work = {work->linear, session->threads};
-    heed_linear_apply(linear, from, stride, rows, post->weight ? work->h : work->x, width, !post->weight, &linear_work);
+    heed_linear_apply(linear, from, stride, rows, post->weight ? work->h : work->x, width, !post->weight,
+                      &linear_work);
     if (post->weight) {
         const heed_norm norm = norm_of(&session->model->config, post, width);
 #pragma omp parallel for schedule(static) num_threads(session->threads) if (worth_threads(rows, width))
@@ -94,11 +97,11 @@ static heed_status attention(heed_session *session, int64_t l, const heed_step *
     const heed_work *work = &session->work;
     const heed_linear_work linear_work = {work->linear, session->threads};
     const float *input = input_of(session, &layer->attention_norm, step->rows);
-    heed_linear_apply(&layer->query_key_value, input, c->width, step->rows, work->qkv, layer->query_key_value.rows, false,
-                      &linear_work);
+    heed_linear_apply(&layer->query_key_value, input, c->width, step->rows, work->qkv,
+                      layer->query_key_value.rows, false, &linear_work);
     TRY(heed_session_attend(session, l, step));
-    add_part(session, &layer->attention_output, &layer->attention_post_norm, &layer->attention_sum_norm, work->attended,
-             c->heads * c->head_dim, step->rows);
+    add_part(session, &layer->attention_output, &layer->attention_post_norm, &layer->attention_sum_norm,
+             work->attended, c->heads * c->head_dim, step->rows);
     return HEED_OK;
 }
 
@@ -137,8 +140,8 @@ static void logits_of(const heed_session *session, int64_t row, int64_t rows, fl
     const heed_model *model = session->model;
     const heed_config *c = &model->config;
     const heed_linear_work linear_work = {session->work.linear, session->threads};
-    heed_linear_apply(&model->output, session->work.h + row * c->width, c->width, rows, logits, c->vocabulary, false,
-                      &linear_work);
+    heed_linear_apply(&model->output, session->work.h + row * c->width, c->width, rows, logits, c->vocabulary,
+                      false, &linear_work);
     if (c->logit_cap == 0.0)
         return;
 #pragma omp parallel for schedule(static) num_threads(session->threads)

@@ -11,8 +11,8 @@
 enum { DEFAULT_CHUNK = 512 };
 
 /* A plan for `queries` tokens of each of `batch` sequences. */
-static heed_status make_plan(const heed_session *session, const heed_session_kind *kind, int64_t batch, int64_t queries,
-                             heed_plan **plan)
+static heed_status make_plan(const heed_session *session, const heed_session_kind *kind, int64_t batch,
+                             int64_t queries, heed_plan **plan)
 {
     const heed_config *c = &session->model->config;
     const heed_problem problem = {.batch = batch,
@@ -37,16 +37,18 @@ static heed_status check_plan(const heed_session *session, const heed_plan *plan
 {
     for (int p = 0; session->cached && p < plan->pipelines; p++)
         if (!plan->pipeline[p].causal)
-            return heed_fail(HEED_UNSUPPORTED,
-                             "with `%s` tokens would see later ones, which the model's cache does not hold yet; make "
-                             "`causal` a factor of where",
-                             plan->spec);
+            return heed_fail(
+                HEED_UNSUPPORTED,
+                "with `%s` tokens would see later ones, which the model's cache does not hold yet; make "
+                "`causal` a factor of where",
+                plan->spec);
     for (int i = 0; i < heed_plan_params(plan); i++) {
         heed_plan_param_info info;
         TRY(heed_plan_param(plan, i, &info));
         if (info.required)
-            return heed_fail(HEED_UNSUPPORTED, "`%s` needs the learnt tensor %s, which the model does not have",
-                             plan->spec, info.name);
+            return heed_fail(HEED_UNSUPPORTED,
+                             "`%s` needs the learnt tensor %s, which the model does not have", plan->spec,
+                             info.name);
     }
     return HEED_OK;
 }
@@ -89,7 +91,8 @@ static heed_status settle_layers(heed_session *session, const heed_session_optio
         types[l] = !session->cached ? HEED_F32 : options->cache_given ? options->cache : HEED_F16;
         status = heed_config_attention(c, l, own, sizeof own);
         if (!status)
-            status = heed_attention_of_layer(own, options->attention, l, text, HEED_ATTENTION_TEXT, &types[l]);
+            status =
+                heed_attention_of_layer(own, options->attention, l, text, HEED_ATTENTION_TEXT, &types[l]);
         if (!status && !session->cached && types[l] != HEED_F32)
             status = heed_fail(HEED_UNSUPPORTED, "cache=%s: this model reads both ways and keeps no cache",
                                heed_type_name(types[l]));
@@ -121,7 +124,8 @@ static size_t linear_bytes(const heed_session *session)
     size_t most = heed_linear_scratch(&model->output, session->rows, session->threads);
     for (int64_t l = 0; l < model->config.layers; l++) {
         const heed_layer *layer = &model->layer[l];
-        const heed_linear *each[] = {&layer->query_key_value, &layer->attention_output, &layer->up, &layer->down};
+        const heed_linear *each[] = {&layer->query_key_value, &layer->attention_output, &layer->up,
+                                     &layer->down};
         for (int i = 0; i < 4; i++) {
             const size_t bytes = heed_linear_scratch(each[i], session->rows, session->threads);
             most = bytes > most ? bytes : most;
@@ -132,10 +136,10 @@ static size_t linear_bytes(const heed_session *session)
 
 static void take_capture(heed_session *session, heed_arena *arena, size_t most)
 {
-    const size_t heads = (size_t)session->model->config.heads, queries = most > (size_t)session->sequences
-                                                                             ? most
-                                                                             : (size_t)session->sequences;
-    const size_t keys = (size_t)larger(session->context, session->chunk) * (size_t)(session->cached ? session->sequences : 1);
+    const size_t heads = (size_t)session->model->config.heads,
+                 queries = most > (size_t)session->sequences ? most : (size_t)session->sequences;
+    const size_t keys =
+        (size_t)larger(session->context, session->chunk) * (size_t)(session->cached ? session->sequences : 1);
     heed_capture *capture = &session->work.capture;
     if (session->with & HEED_WITH_ENTROPY)
         capture->entropy = heed_arena_take(arena, heads * queries, sizeof(float));
@@ -151,21 +155,26 @@ void heed_session_take_work(heed_session *session, heed_arena *arena)
 {
     const heed_config *c = &session->model->config;
     heed_work *work = &session->work;
-    const size_t rows = (size_t)session->rows, sequences = (size_t)session->sequences, width = (size_t)c->width;
-    const size_t most = (size_t)session->queries[session->rungs - 1], beyond = rows + (most > sequences ? most : sequences);
-    const size_t heads = (size_t)c->heads * (size_t)c->head_dim, kv = (size_t)c->kv_heads * (size_t)c->head_dim;
+    const size_t rows = (size_t)session->rows, sequences = (size_t)session->sequences,
+                 width = (size_t)c->width;
+    const size_t most = (size_t)session->queries[session->rungs - 1],
+                 beyond = rows + (most > sequences ? most : sequences);
+    const size_t heads = (size_t)c->heads * (size_t)c->head_dim,
+                 kv = (size_t)c->kv_heads * (size_t)c->head_dim;
     work->x = heed_arena_take(arena, rows, width * sizeof(float));
     work->h = heed_arena_take(arena, rows, width * sizeof(float));
     work->qkv = heed_arena_take(arena, beyond, (heads + 2 * kv) * sizeof(float));
     work->attended = heed_arena_take(arena, beyond, heads * sizeof(float));
     work->up = heed_arena_take(arena, rows, (size_t)c->feed_forward * (c->gated ? 2 : 1) * sizeof(float));
-    work->key = heed_arena_take(arena, (size_t)session->threads * 2 * HEED_KEY_ROWS, (size_t)c->head_dim * sizeof(float));
+    work->key = heed_arena_take(arena, (size_t)session->threads * 2 * HEED_KEY_ROWS,
+                                (size_t)c->head_dim * sizeof(float));
     work->position = heed_arena_take(arena, rows, sizeof *work->position);
     work->linear = heed_arena_take(arena, linear_bytes(session), 1);
     work->attend = heed_arena_take(arena, session->attend_bytes, 1);
     work->seen = heed_arena_take(arena, sequences, sizeof *work->seen);
     work->asked = heed_arena_take(arena, sequences, sizeof *work->asked);
-    work->table = heed_arena_take(arena, sequences * (size_t)(session->cached ? session->pages.pages_each : 1), sizeof *work->table);
+    work->table = heed_arena_take(
+        arena, sequences * (size_t)(session->cached ? session->pages.pages_each : 1), sizeof *work->table);
     work->piece = heed_arena_take(arena, rows, sizeof *work->piece);
     work->progress = heed_arena_take(arena, sequences, sizeof *work->progress);
     work->before = heed_arena_take(arena, sequences, sizeof *work->before);
@@ -197,14 +206,17 @@ static heed_status check_options(const heed_model *model, const heed_session_opt
     const heed_config *c = &model->config;
     const int64_t most = 1 << 28;
     if (options->context < 0 || options->context > most)
-        return heed_fail(HEED_INVALID, "the context is %lld, it must be 1 to %lld tokens", (long long)options->context, (long long)most);
+        return heed_fail(HEED_INVALID, "the context is %lld, it must be 1 to %lld tokens",
+                         (long long)options->context, (long long)most);
     if (c->positions && options->context > c->positions)
         return heed_fail(HEED_INVALID, "the context is %lld, but the model has learnt only %lld positions",
                          (long long)options->context, (long long)c->positions);
     if (options->sequences < 0 || options->sequences > 1 << 16)
-        return heed_fail(HEED_INVALID, "a session of %lld sequences: it may hold 1 to 65536", (long long)options->sequences);
+        return heed_fail(HEED_INVALID, "a session of %lld sequences: it may hold 1 to 65536",
+                         (long long)options->sequences);
     if (options->chunk < 0 || options->chunk > 1 << 16)
-        return heed_fail(HEED_INVALID, "the chunk is %lld, it must be 1 to 65536 tokens", (long long)options->chunk);
+        return heed_fail(HEED_INVALID, "the chunk is %lld, it must be 1 to 65536 tokens",
+                         (long long)options->chunk);
     if (options->threads < 0 || options->threads > 1024)
         return heed_fail(HEED_INVALID, "threads is %d, it must be 1 to 1024", options->threads);
     return HEED_OK;
@@ -223,13 +235,14 @@ static heed_status build(heed_session *session, const heed_session_options *opti
     if (!status)
         status = settle_layers(session, options, types);
     if (!status && session->cached)
-        status = heed_pages_create(&session->pages, types, c->layers, c->kv_heads, c->head_dim, session->context,
-                                   session->sequences);
+        status = heed_pages_create(&session->pages, types, c->layers, c->kv_heads, c->head_dim,
+                                   session->context, session->sequences);
     free(types);
     return status ? status : take_memory(session);
 }
 
-heed_status heed_session_create(heed_session **out, const heed_model *model, const heed_session_options *options)
+heed_status heed_session_create(heed_session **out, const heed_model *model,
+                                const heed_session_options *options)
 {
     static const heed_session_options none = {.context = 0};
     if (!out || !model)
@@ -285,11 +298,13 @@ void heed_session_get_info(const heed_session *session, heed_session_info *info)
                                 .chunk = session->chunk,
                                 .threads = session->threads,
                                 .cache_bytes = session->pages.bytes,
-                                .cache_token_bytes = session->cached ? heed_pages_token_bytes(&session->pages) : 0.0,
+                                .cache_token_bytes =
+                                    session->cached ? heed_pages_token_bytes(&session->pages) : 0.0,
                                 .work_bytes = session->work_bytes};
 }
 
-size_t heed_session_describe(const heed_session *session, int64_t layer, int64_t queries, char *text, size_t size)
+size_t heed_session_describe(const heed_session *session, int64_t layer, int64_t queries, char *text,
+                             size_t size)
 {
     if (layer < 0 || layer >= session->model->config.layers) {
         if (size)
@@ -305,7 +320,8 @@ size_t heed_session_describe(const heed_session *session, int64_t layer, int64_t
 
 int64_t heed_session_length(const heed_session *session, int64_t sequence)
 {
-    return session->cached && sequence >= 0 && sequence < session->sequences ? session->pages.length[sequence] : 0;
+    return session->cached && sequence >= 0 && sequence < session->sequences ? session->pages.length[sequence]
+                                                                             : 0;
 }
 
 heed_status heed_session_cut(heed_session *session, int64_t sequence, int64_t length)
@@ -315,8 +331,8 @@ heed_status heed_session_cut(heed_session *session, int64_t sequence, int64_t le
                          (long long)session->sequences);
     const int64_t now = heed_session_length(session, sequence);
     if (length < 0 || length > now)
-        return heed_fail(HEED_INVALID, "sequence %lld holds %lld tokens, it cannot be cut to %lld", (long long)sequence,
-                         (long long)now, (long long)length);
+        return heed_fail(HEED_INVALID, "sequence %lld holds %lld tokens, it cannot be cut to %lld",
+                         (long long)sequence, (long long)now, (long long)length);
     if (session->cached)
         heed_pages_resize(&session->pages, sequence, length);
     return HEED_OK;

@@ -6,8 +6,8 @@
 #include "cache/pages.h"
 #include "model/weights.h"
 
-/* Plans differ by how many queries they take at once; a piece of work goes to the smallest that holds it, chosen
- * by its own length alone, so that neighbours change nothing. */
+/* Plans differ by how many queries they take at once; a piece of work goes to the smallest that holds it,
+ * chosen by its own length alone, so that neighbours change nothing. */
 enum { HEED_RUNGS = 4 };
 
 /* The plans of layers whose attention is written alike. */
@@ -24,9 +24,9 @@ typedef struct heed_piece {
     int64_t sequence, first; /* position of the first token */
     int64_t count, row;      /* rows row.. of the activations */
     const int32_t *tokens;
-    int64_t item;            /* of the call it belongs to, */
-    int64_t out_row;         /* whose output begins at this row of all tokens */
-    bool last;               /* holds the item's last token */
+    int64_t item;    /* of the call it belongs to, */
+    int64_t out_row; /* whose output begins at this row of all tokens */
+    bool last;       /* holds the item's last token */
 } heed_piece;
 
 /* Activations and everything else that is written while reading. `rows` are those of one step; where a plan's

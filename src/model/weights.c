@@ -17,8 +17,8 @@ typedef struct loader {
 } loader;
 
 /* The tensor of a role, NULL where the file has none; `suffix` is ".weight" or ".bias". */
-static const heed_model_tensor *look_up(loader *l, const heed_tensor_name *name, int64_t layer, const char *suffix,
-                                        char text[NAME_SIZE])
+static const heed_model_tensor *look_up(loader *l, const heed_tensor_name *name, int64_t layer,
+                                        const char *suffix, char text[NAME_SIZE])
 {
     const heed_model_file *file = l->model->file;
     const bool gguf = heed_model_file_format(file) == HEED_FORMAT_GGUF;
@@ -48,8 +48,8 @@ static heed_status check_shape(const heed_model_tensor *tensor, int64_t rows, in
 {
     const heed_tensor *t = &tensor->tensor;
     if (t->type == HEED_TYPES || !t->data)
-        return heed_fail(HEED_UNSUPPORTED, "the tensor %.150s is %s, a type that heed cannot read", tensor->name,
-                         tensor->dtype);
+        return heed_fail(HEED_UNSUPPORTED, "the tensor %.150s is %s, a type that heed cannot read",
+                         tensor->name, tensor->dtype);
     const int rank = cols ? 2 : 1;
     if (t->rank == rank && t->shape[0] == rows && (!cols || t->shape[1] == cols))
         return HEED_OK;
@@ -59,8 +59,8 @@ static heed_status check_shape(const heed_model_tensor *tensor, int64_t rows, in
         snprintf(found + used, sizeof found - used, "%s%lld", d ? ", " : "", (long long)t->shape[d]);
     }
     if (cols)
-        return heed_fail(HEED_FORMAT, "the tensor %.150s is [%s], it must be [%lld, %lld]", tensor->name, found,
-                         (long long)rows, (long long)cols);
+        return heed_fail(HEED_FORMAT, "the tensor %.150s is [%s], it must be [%lld, %lld]", tensor->name,
+                         found, (long long)rows, (long long)cols);
     return heed_fail(HEED_FORMAT, "the tensor %.150s is [%s], it must be [%lld]", tensor->name, found,
                      (long long)rows);
 }
@@ -123,7 +123,8 @@ static heed_status transposed(const heed_model_tensor *from, int64_t rows, int64
         return heed_fail(HEED_NO_MEMORY, "no memory for the tensor %.150s", from->name);
     }
     for (int64_t c = 0; c < cols; c++) {
-        heed_load(from->tensor.type, (const char *)from->tensor.data + c * from->tensor.stride[0], line, rows);
+        heed_load(from->tensor.type, (const char *)from->tensor.data + c * from->tensor.stride[0], line,
+                  rows);
         for (int64_t r = 0; r < rows; r++)
             data[r * cols + c] = line[r];
     }
@@ -146,8 +147,8 @@ typedef struct found {
     int parts;
 } found;
 
-static heed_status find_part(loader *l, const part *p, int64_t layer, int64_t cols, int64_t first, int64_t all_rows,
-                             found *f)
+static heed_status find_part(loader *l, const part *p, int64_t layer, int64_t cols, int64_t first,
+                             int64_t all_rows, found *f)
 {
     char text[NAME_SIZE];
     const heed_tensor_name *name = name_of(l, p->role);
@@ -195,7 +196,10 @@ static heed_status load_linear(loader *l, const part *parts, int count_parts, in
     for (int i = 0; i < f.parts; i++)
         weight[i] = &f.view[i];
     if (!status)
-        status = heed_linear_pack(linear, weight, f.parts, f.bias, &l->model->packing);
+        status = heed_linear_pack(linear, weight, f.parts, f.bias,
+                                  parts[0].role != HEED_UP && parts[0].role != HEED_GATE &&
+                                      parts[0].role != HEED_GATE_UP,
+                                  &l->model->packing);
     else
         free(f.bias);
     for (int i = 0; i < f.parts; i++) {
@@ -241,7 +245,8 @@ static heed_status load_feed(loader *l, int64_t n, heed_layer *layer)
 
 static bool same_numbers(const heed_model_tensor *a, const heed_model_tensor *b)
 {
-    return a->tensor.type == b->tensor.type && a->bytes == b->bytes && !memcmp(a->tensor.data, b->tensor.data, a->bytes);
+    return a->tensor.type == b->tensor.type && a->bytes == b->bytes &&
+           !memcmp(a->tensor.data, b->tensor.data, a->bytes);
 }
 
 /* The embedding and the output matrix: two tensors, or one that serves as both. */
@@ -259,23 +264,27 @@ static heed_status load_ends(loader *l)
     if (!in && !out)
         return missing(missing_name);
     if (!in)
-        heed_model_add_note(model, "the embedding %s is missing; the output matrix %s serves as both", missing_name, text);
+        heed_model_add_note(model, "the embedding %s is missing; the output matrix %s serves as both",
+                            missing_name, text);
     else if (!out && c->generates && c->tied_given && !c->tied)
-        heed_model_add_note(model,
-                            "config.json says that embedding and output matrix differ, but there is no %s; the "
-                            "embedding serves as both",
-                            text);
+        heed_model_add_note(
+            model,
+            "config.json says that embedding and output matrix differ, but there is no %s; the "
+            "embedding serves as both",
+            text);
     const bool differ = in && out && !same_numbers(in, out);
     if (differ && c->tied && c->tied_given)
-        heed_model_add_note(model,
-                            "config.json says that the embedding is the output matrix, but %s differs from it; the "
-                            "embedding serves as both",
-                            text);
+        heed_model_add_note(
+            model,
+            "config.json says that the embedding is the output matrix, but %s differs from it; the "
+            "embedding serves as both",
+            text);
     model->shared = c->generates && (!in || !out || !differ || (c->tied && c->tied_given));
     const heed_model_tensor *embedding = in ? in : out;
     c->vocabulary = embedding->tensor.rank == 2 ? embedding->tensor.shape[0] : 0;
     if (c->vocabulary < 1 || c->vocabulary > INT32_MAX)
-        return heed_fail(HEED_FORMAT, "the tensor %.150s must be [vocabulary, %lld]", embedding->name, (long long)c->width);
+        return heed_fail(HEED_FORMAT, "the tensor %.150s must be [vocabulary, %lld]", embedding->name,
+                         (long long)c->width);
     TRY(check_shape(embedding, c->vocabulary, c->width));
     if (in && out)
         TRY(check_shape(out, c->vocabulary, c->width));
@@ -284,7 +293,8 @@ static heed_status load_ends(loader *l)
     if (!c->generates)
         return HEED_OK;
     const heed_model_tensor *matrix = model->shared ? embedding : out;
-    TRY(heed_linear_pack(&model->output, (const heed_tensor *[]){&matrix->tensor}, 1, NULL, &model->packing));
+    TRY(heed_linear_pack(&model->output, (const heed_tensor *[]){&matrix->tensor}, 1, NULL, true,
+                         &model->packing));
     heed_model_file_release(model->file, matrix);
     return HEED_OK;
 }
@@ -334,7 +344,8 @@ static bool fits(const char *pattern, const char *name)
     return !strcmp(pattern, name);
 }
 
-/* Factors that a GGUF file of Llama 3.1 divides frequencies by must be those of the scaling that heed knows. */
+/* Factors that a GGUF file of Llama 3.1 divides frequencies by must be those of the scaling that heed knows.
+ */
 static heed_status check_rope_factors(loader *l, int i)
 {
     heed_config *c = &l->model->config;
@@ -348,15 +359,23 @@ static heed_status check_rope_factors(loader *l, int i)
     heed_load(tensor->tensor.type, tensor->tensor.data, factor, half);
     const double most = factor[half - 1], original = 8192.0;
     for (int64_t t = 0; t < half; t++) {
-        const double f = pow(rope->base, -2.0 * (double)t / (double)rope->dim), turns = original * f / 6.283185307179586;
+        const double f = pow(rope->base, -2.0 * (double)t / (double)rope->dim),
+                     turns = original * f / 6.283185307179586;
         const double g = turns <= 1.0 ? 0.0 : turns >= 4.0 ? 1.0 : (turns - 1.0) / 3.0;
         const double expected = 1.0 / ((1.0 - g) / most + g);
         if (!(fabs(factor[t] - expected) <= 1e-3 * expected))
-            return heed_fail(HEED_UNSUPPORTED, "rope_freqs.weight holds factors of frequencies that are not those of "
-                                               "Llama 3.1, which heed cannot apply");
+            return heed_fail(HEED_UNSUPPORTED,
+                             "rope_freqs.weight holds factors of frequencies that are not those of "
+                             "Llama 3.1, which heed cannot apply");
     }
-    *rope = (heed_rope){.base = rope->base, .dim = rope->dim, .adjacent = rope->adjacent, .scaling = HEED_ROPE_LLAMA3,
-                        .factor = most, .original = original, .low = 1.0, .high = 4.0};
+    *rope = (heed_rope){.base = rope->base,
+                        .dim = rope->dim,
+                        .adjacent = rope->adjacent,
+                        .scaling = HEED_ROPE_LLAMA3,
+                        .factor = most,
+                        .original = original,
+                        .low = 1.0,
+                        .high = 4.0};
     c->window_rope = *rope;
     l->read[i] = true;
     return HEED_OK;
@@ -372,9 +391,10 @@ static heed_status check_all_read(loader *l)
         for (const char *const *unused = l->architecture->unused; unused && *unused; unused++)
             known |= fits(*unused, name);
         if (!known)
-            return heed_fail(HEED_UNSUPPORTED,
-                             "the tensor %.150s is not understood: %s models, as heed knows them, have none such", name,
-                             l->architecture->name);
+            return heed_fail(
+                HEED_UNSUPPORTED,
+                "the tensor %.150s is not understood: %s models, as heed knows them, have none such", name,
+                l->architecture->name);
     }
     return HEED_OK;
 }
@@ -422,8 +442,9 @@ heed_status heed_weights_load(heed_model *model, const heed_architecture *archit
     free(l.read);
     for (int64_t n = 0; !status && n < model->config.layers; n++) {
         const heed_layer *layer = &model->layer[n];
-        model->packed_bytes += heed_linear_bytes(&layer->query_key_value) + heed_linear_bytes(&layer->attention_output) +
-                               heed_linear_bytes(&layer->up) + heed_linear_bytes(&layer->down);
+        model->packed_bytes += heed_linear_bytes(&layer->query_key_value) +
+                               heed_linear_bytes(&layer->attention_output) + heed_linear_bytes(&layer->up) +
+                               heed_linear_bytes(&layer->down);
     }
     model->packed_bytes += heed_linear_bytes(&model->output);
     return status;
@@ -439,9 +460,10 @@ void heed_weights_free(heed_model *model)
 {
     for (int64_t n = 0; model->layer && n < model->config.layers; n++) {
         heed_layer *layer = &model->layer[n];
-        heed_norm_weights *norms[] = {&layer->attention_norm,      &layer->query_norm,         &layer->key_norm,
-                                      &layer->attention_post_norm, &layer->attention_sum_norm, &layer->feed_norm,
-                                      &layer->feed_post_norm,      &layer->feed_sum_norm};
+        heed_norm_weights *norms[] = {&layer->attention_norm,     &layer->query_norm,
+                                      &layer->key_norm,           &layer->attention_post_norm,
+                                      &layer->attention_sum_norm, &layer->feed_norm,
+                                      &layer->feed_post_norm,     &layer->feed_sum_norm};
         for (size_t i = 0; i < sizeof norms / sizeof *norms; i++)
             free_norm(norms[i]);
         heed_linear_free(&layer->query_key_value);
@@ -461,7 +483,8 @@ void heed_weights_embed(const heed_model *model, int32_t token, float *to)
 {
     const heed_tensor *tensor = &model->embedding->tensor;
     if (model->shared)
-        heed_matrix_row(model->output.matrix[0], token, to);
+        heed_matrix_row(model->output.matrix, token, to);
     else
-        heed_load(tensor->type, (const char *)tensor->data + token * tensor->stride[0], to, model->config.width);
+        heed_load(tensor->type, (const char *)tensor->data + token * tensor->stride[0], to,
+                  model->config.width);
 }

@@ -1,18 +1,23 @@
-/* A linear map of rows: weights of one or several tensors with the same input, rows after rows, and a bias. */
+/* A linear map of rows: weights of one or several tensors with the same input, rows after rows, and a bias.
+ *
+ * Fast products round activations to bytes. A fine map gives them two: x = hi + lo, hi the bytes of x and lo
+ * those of what they leave, so that the rounding is some 250 times smaller, for twice the products and no
+ * more weights read.
+ */
 #ifndef HEED_NN_LINEAR_H
 #define HEED_NN_LINEAR_H
 
+#include "nn/rows.h"
 #include "tensor/product.h"
 
 enum { HEED_LINEAR_PARTS = 3 }; /* q, k and v */
 
-/* Tensors of one type are packed into one matrix; those of other types have matrices of their own. */
 typedef struct heed_linear {
-    heed_matrix *matrix[HEED_LINEAR_PARTS];
-    int64_t first[HEED_LINEAR_PARTS]; /* row of the whole where each begins */
-    int matrices;
+    heed_matrix *matrix;
     int64_t rows, cols;
+    bool fine;
     float *bias; /* [rows] or NULL; owned */
+    const heed_rows_table *table;
 } heed_linear;
 
 /* How weights are packed. */
@@ -23,9 +28,9 @@ typedef struct heed_packing {
 } heed_packing;
 
 /* Packs `weights` [rows, cols], at most HEED_LINEAR_PARTS; `bias` [all rows] or NULL is taken over, also when
- * this fails. */
+ * this fails. `fine` means nothing where activations are not rounded. */
 heed_status heed_linear_pack(heed_linear *linear, const heed_tensor *const *weights, int count, float *bias,
-                             const heed_packing *packing);
+                             bool fine, const heed_packing *packing);
 void heed_linear_free(heed_linear *linear);
 size_t heed_linear_bytes(const heed_linear *linear);
 size_t heed_linear_scratch(const heed_linear *linear, int64_t n, int threads);

@@ -49,9 +49,8 @@ float *feed_all(heed_session *session, const heed_model *model, const int32_t *t
     heed_model_get_info(model, &info);
     float *out = malloc((size_t)(count * (info.generates ? info.vocabulary : info.width)) * sizeof *out);
     const heed_feed_item item = {.sequence = 0, .tokens = tokens, .count = count};
-    const heed_feed_wants wants = {.logits = info.generates ? out : NULL,
-                                   .all_logits = true,
-                                   .hidden = info.generates ? NULL : out};
+    const heed_feed_wants wants = {
+        .logits = info.generates ? out : NULL, .all_logits = true, .hidden = info.generates ? NULL : out};
     must(heed_feed(session, &item, 1, &wants));
     return out;
 }

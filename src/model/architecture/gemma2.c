@@ -22,7 +22,8 @@ static heed_status read(heed_config *config, heed_facts *facts)
     config->embedding_scale = sqrt((double)config->width);
     config->norm_shift = facts->config ? 1.0f : 0.0f;
 
-    double scalar = config->layers == 46 ? (double)config->width / (double)config->heads : (double)config->head_dim;
+    double scalar =
+        config->layers == 46 ? (double)config->width / (double)config->heads : (double)config->head_dim;
     TRY(heed_fact_number(facts, NULL, "query_pre_attn_scalar", &scalar));
     config->score_scale = 1.0 / sqrt(scalar);
     config->score_cap = 50.0;

@@ -22,8 +22,9 @@ static heed_status read_rope(heed_config *config, heed_facts *facts)
     const cJSON *base = cJSON_GetObjectItemCaseSensitive(sliding, "rope_theta");
     const cJSON *type = cJSON_GetObjectItemCaseSensitive(sliding, "rope_type");
     if (type && (!cJSON_IsString(type) || strcmp(type->valuestring, "default")))
-        return heed_fail(HEED_UNSUPPORTED, "config.json: rope_parameters of sliding_attention has rope_type "
-                                           "'%s', which heed cannot run; it can run 'default'",
+        return heed_fail(HEED_UNSUPPORTED,
+                         "config.json: rope_parameters of sliding_attention has rope_type "
+                         "'%s', which heed cannot run; it can run 'default'",
                          cJSON_IsString(type) ? type->valuestring : "?");
     if (cJSON_IsNumber(base))
         config->window_rope.base = base->valuedouble;
@@ -44,7 +45,8 @@ static heed_status read(heed_config *config, heed_facts *facts)
     config->embedding_scale = sqrt((double)config->width);
     config->norm_shift = facts->config ? 1.0f : 0.0f;
 
-    double scalar = config->layers == 62 ? (double)config->width / (double)config->heads : (double)config->head_dim;
+    double scalar =
+        config->layers == 62 ? (double)config->width / (double)config->heads : (double)config->head_dim;
     TRY(heed_fact_number(facts, NULL, "query_pre_attn_scalar", &scalar));
     config->score_scale = 1.0 / sqrt(scalar);
     TRY(heed_fact_number(facts, "attn_logit_softcapping", "attn_logit_softcapping", &config->score_cap));

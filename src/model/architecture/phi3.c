@@ -11,7 +11,8 @@ static heed_status read(heed_config *config, heed_facts *facts)
     TRY(heed_fact_must_be(facts, NULL, "attention_bias", "false"));
     TRY(heed_config_tied(config, facts, false));
     int64_t original = 0; /* of longrope, which heed_config_rope refuses */
-    TRY(heed_fact_whole(facts, "rope.scaling.original_context_length", "original_max_position_embeddings", &original));
+    TRY(heed_fact_whole(facts, "rope.scaling.original_context_length", "original_max_position_embeddings",
+                        &original));
     TRY(heed_fact_whole(facts, "attention.sliding_window", "sliding_window", &config->window));
     for (int64_t l = 0; l < config->layers; l++)
         config->windowed[l] = config->window > 0;
