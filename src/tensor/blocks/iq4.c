@@ -15,8 +15,7 @@ void heed_iq4_nl_take(const uint8_t *block, heed_block_parts *parts)
     parts->d = take16(block);
     parts->e = 0;
     single_group(parts, 0);
-    memset(parts->level, 0, 32);
-    take_bits(block + 2, 32, 4, 16, 0, parts->level);
+    take_bits(block + 2, 32, 4, 16, parts->level);
 }
 
 void heed_iq4_nl_put(const heed_block_parts *parts, uint8_t *block)
@@ -35,8 +34,7 @@ void heed_iq4_xs_take(const uint8_t *block, heed_block_parts *parts)
         parts->sub_scale[g] =
             (int8_t)((int)((block[4 + g / 2] >> 4 * (g % 2) & 15) | (high >> 2 * g & 3) << 4) - 32);
     memset(parts->sub_offset, 0, sizeof parts->sub_offset);
-    memset(parts->level, 0, 256);
-    take_bits(block + 8, 256, 4, 16, 0, parts->level);
+    take_bits(block + 8, 256, 4, 16, parts->level);
 }
 
 void heed_iq4_xs_put(const heed_block_parts *parts, uint8_t *block)

@@ -8,8 +8,7 @@ void heed_q2_k_take(const uint8_t *block, heed_block_parts *parts)
         parts->sub_scale[g] = (int8_t)(block[g] & 15);
         parts->sub_offset[g] = block[g] >> 4;
     }
-    memset(parts->level, 0, 256);
-    take_bits(block + 16, 256, 2, 32, 0, parts->level);
+    take_bits(block + 16, 256, 2, 32, parts->level);
     parts->d = take16(block + 80);
     parts->e = take16(block + 82) ^ 0x8000;
 }

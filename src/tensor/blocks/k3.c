@@ -7,12 +7,11 @@
 
 void heed_q3_k_take(const uint8_t *block, heed_block_parts *parts)
 {
-    uint8_t scale[16] = {0};
-    memset(parts->level, 0, 256);
-    take_bits(block, 256, 1, 32, 2, parts->level);
-    take_bits(block + 32, 256, 2, 32, 0, parts->level);
-    take_bits(block + 96, 16, 4, 8, 0, scale);
-    take_bits(block + 104, 16, 2, 4, 4, scale);
+    uint8_t scale[16];
+    take_bits(block + 32, 256, 2, 32, parts->level);
+    add_bits(block, 256, 1, 32, 2, parts->level);
+    take_bits(block + 96, 16, 4, 8, scale);
+    add_bits(block + 104, 16, 2, 4, 4, scale);
     for (int g = 0; g < 16; g++)
         parts->sub_scale[g] = (int8_t)(scale[g] - 32);
     memset(parts->sub_offset, 0, sizeof parts->sub_offset);

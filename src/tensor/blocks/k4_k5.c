@@ -30,18 +30,19 @@ static void put_subs(const heed_block_parts *parts, uint8_t *to)
     }
 }
 
-static void take(const uint8_t *block, bool fifth, heed_block_parts *parts)
+static inline __attribute__((always_inline)) void take(const uint8_t *block, bool fifth,
+                                                       heed_block_parts *parts)
 {
     parts->d = take16(block);
     parts->e = take16(block + 2) ^ 0x8000;
     take_subs(block + 4, parts);
-    memset(parts->level, 0, 256);
+    take_bits(block + (fifth ? 48 : 16), 256, 4, 32, parts->level);
     if (fifth)
-        take_bits(block + 16, 256, 1, 32, 4, parts->level);
-    take_bits(block + (fifth ? 48 : 16), 256, 4, 32, 0, parts->level);
+        add_bits(block + 16, 256, 1, 32, 4, parts->level);
 }
 
-static void put(const heed_block_parts *parts, bool fifth, uint8_t *block)
+static inline __attribute__((always_inline)) void put(const heed_block_parts *parts, bool fifth,
+                                                      uint8_t *block)
 {
     memset(block, 0, fifth ? 176 : 144);
     put16(block, parts->d);

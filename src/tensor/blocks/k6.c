@@ -4,9 +4,8 @@
 
 void heed_q6_k_take(const uint8_t *block, heed_block_parts *parts)
 {
-    memset(parts->level, 0, 256);
-    take_bits(block, 256, 4, 64, 0, parts->level);
-    take_bits(block + 128, 256, 2, 32, 4, parts->level);
+    take_bits(block, 256, 4, 64, parts->level);
+    add_bits(block + 128, 256, 2, 32, 4, parts->level);
     memcpy(parts->sub_scale, block + 192, 16);
     memset(parts->sub_offset, 0, sizeof parts->sub_offset);
     parts->d = take16(block + 208);

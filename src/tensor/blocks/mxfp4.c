@@ -12,8 +12,7 @@ void heed_mxfp4_take(const uint8_t *block, heed_block_parts *parts)
     parts->d = (uint16_t)(block[0] < 2 ? 0x20 << block[0] : (block[0] - 1) << 7);
     parts->e = 0;
     single_group(parts, 0);
-    memset(parts->level, 0, 32);
-    take_bits(block + 1, 32, 4, 16, 0, parts->level);
+    take_bits(block + 1, 32, 4, 16, parts->level);
 }
 
 void heed_mxfp4_put(const heed_block_parts *parts, uint8_t *block)

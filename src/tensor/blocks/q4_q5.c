@@ -9,22 +9,24 @@
  */
 #include "tensor/blocks/bits.h"
 
-static void take(const uint8_t *block, bool offset, bool fifth, heed_block_parts *parts)
+static inline __attribute__((always_inline)) void take(const uint8_t *block, bool offset, bool fifth,
+                                                       heed_block_parts *parts)
 {
     parts->d = take16(block);
     parts->e = offset ? take16(block + 2) : 0;
     single_group(parts, offset);
     block += offset ? 4 : 2;
-    memset(parts->level, 0, 32);
-    if (fifth) {
-        for (int i = 0; i < 32; i++)
-            parts->level[i] = (uint8_t)((block[i / 8] >> i % 8 & 1) << 4);
-        block += 4;
+    take_bits(block + (fifth ? 4 : 0), 32, 4, 16, parts->level);
+    for (int i = 0; i < 4 && fifth; i++) {
+        uint64_t eight;
+        memcpy(&eight, parts->level + 8 * i, sizeof eight);
+        eight |= spread_bits(block[i]) << 4;
+        memcpy(parts->level + 8 * i, &eight, sizeof eight);
     }
-    take_bits(block, 32, 4, 16, 0, parts->level);
 }
 
-static void put(const heed_block_parts *parts, bool offset, bool fifth, uint8_t *block)
+static inline __attribute__((always_inline)) void put(const heed_block_parts *parts, bool offset, bool fifth,
+                                                      uint8_t *block)
 {
     memset(block, 0, 18u + 2 * offset + 4 * fifth);
     put16(block, parts->d);

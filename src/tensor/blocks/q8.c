@@ -6,8 +6,10 @@ void heed_q8_0_take(const uint8_t *block, heed_block_parts *parts)
     parts->d = take16(block);
     parts->e = 0;
     single_group(parts, 0);
+    const uint8_t *restrict from = block + 2;
+    uint8_t *restrict level = parts->level;
     for (int i = 0; i < 32; i++)
-        parts->level[i] = block[2 + i] ^ 0x80;
+        level[i] = from[i] ^ 0x80;
 }
 
 void heed_q8_0_put(const heed_block_parts *parts, uint8_t *block)
