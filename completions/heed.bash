@@ -3,7 +3,7 @@
 _heed()
 {
     local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]} command=${COMP_WORDS[1]}
-    local commands="attend explain forms random info convert bench help"
+    local commands="attend explain forms random info convert tokenize bench help"
     COMPREPLY=()
 
     if ((COMP_CWORD == 1)); then
@@ -56,6 +56,10 @@ _heed()
         ;;
     convert)
         COMPREPLY=($(compgen -W "--type --embedding --threads --json --help" -- "$word"))
+        [[ $word == -* ]] || COMPREPLY=($(compgen -f -- "$word"))
+        ;;
+    tokenize)
+        COMPREPLY=($(compgen -W "--model --file --no-special --parse-special --chat --decode --json --help" -- "$word"))
         [[ $word == -* ]] || COMPREPLY=($(compgen -f -- "$word"))
         ;;
     bench)

@@ -53,7 +53,7 @@ typedef struct cli_command {
 } cli_command;
 
 extern const cli_command cli_attend, cli_explain, cli_forms, cli_random, cli_info_command, cli_convert,
-    cli_help;
+    cli_help, cli_tokenize;
 
 /* Ended by NULL. */
 extern const cli_command *const cli_commands[];

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 const cli_command *const cli_commands[] = {
-    &cli_attend, &cli_explain, &cli_forms, &cli_random, &cli_info_command, &cli_convert,
+    &cli_attend, &cli_explain, &cli_forms, &cli_random, &cli_info_command, &cli_convert, &cli_tokenize,
 #ifdef HEED_BENCH
     &cli_bench,
 #endif
