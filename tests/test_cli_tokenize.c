@@ -28,16 +28,20 @@ static void json_has_ids_and_texts(void **state)
 static void ids_become_the_text_again(void **state)
 {
     (void)state;
-    write_text("text.txt", "It's 12 o'clock.\r\n\tna\xc3\xafve \xff\n");
-    run("tokenize -m " GOLDEN "llama3.json -f text.txt --json > ids.json && " HEED_PROGRAM
-        " tokenize -m " GOLDEN
-        "llama3.json --decode \"$(sed 's/.*\"ids\":\\[//; s/\\].*//' ids.json)\" > back.txt");
+    const char *text = "It's 12 o'clock.\r\n\tna\xc3\xafve \xff\n";
+    char ids[1000] = "";
+    write_text("text.txt", text);
+    run("tokenize -m " GOLDEN "llama3.json -f text.txt --json");
     assert_int_equal(ran.status, 0);
-    assert_true(same_file("text.txt", "back.txt"));
+    assert_int_equal(sscanf(ran.out, "{\"ids\":[%999[^]]]", ids), 1);
+    write_text("ids.txt", ids);
+    run("tokenize -m " GOLDEN "llama3.json --decode %s", ids);
+    assert_int_equal(ran.status, 0);
+    assert_string_equal(ran.out, text);
+    run("tokenize -m " GOLDEN "llama3.json --decode - < ids.txt");
+    assert_string_equal(ran.out, text);
     run("tokenize -m " GOLDEN "llama3.json < text.txt | tail -n 1");
     assert_said(ran.out, "tokens; byte-level BPE");
-    run("tokenize -m " GOLDEN "llama3.json --decode - < ids.json; true");
-    assert_said(ran.err, "is no token");
 }
 
 static void special_tokens_are_parsed_only_when_asked_for(void **state)
