@@ -58,6 +58,12 @@ static void print_report(const char *output, const heed_convert_report *report)
     if (report->other)
         printf("%d have rows that the blocks asked for do not fit, and became %s\n", report->other,
                word_of(report->other_type));
+    if (report->no_tokenizer)
+        printf("there was no tokeniser to convert\n");
+    if (report->composes)
+        printf("the tokeniser composes characters (NFC), which GGUF files cannot say: texts that are not "
+               "composed will give "
+               "other tokens\n");
     if (report->again)
         printf("%d were quantised before: what that lost stays lost\n", report->again);
 }
@@ -73,6 +79,8 @@ static void print_json(const char *output, const heed_convert_report *report)
         cJSON_AddStringToObject(root, "not_fitting_became", word_of(report->other_type));
     else
         cJSON_AddNullToObject(root, "not_fitting_became");
+    cJSON_AddBoolToObject(root, "tokenizer_missing", report->no_tokenizer);
+    cJSON_AddBoolToObject(root, "tokenizer_composes", report->composes);
     cJSON_AddNumberToObject(root, "quantised_again", report->again);
     cJSON_AddNumberToObject(root, "bytes_before", (double)report->bytes_before);
     cJSON_AddNumberToObject(root, "bytes", (double)report->bytes);

@@ -19,7 +19,7 @@ heed_status heed_convert(const heed_model_file *file, const char *path, const he
     if (ends_with(path, ".gguf") && gguf)
         return heed_convert_to_gguf(file, path, options, report);
     if (ends_with(path, ".gguf"))
-        return heed_fail(HEED_UNSUPPORTED, "%s: safetensors cannot be made a GGUF file yet", path);
+        return heed_convert_folder(file, path, options, report);
     return heed_fail(HEED_INVALID,
                      "%s: the name must end in .gguf or .safetensors, to say which format is meant", path);
 }

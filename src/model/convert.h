@@ -19,7 +19,10 @@ typedef struct heed_convert_report {
     int other; /* matrices that got `other_type`, because their rows are no multiple of the blocks asked for
                 */
     heed_type other_type;
-    int again;                  /* quantised matrices that were quantised once more */
+    bool no_tokenizer; /* the folder had none to put into the GGUF file */
+    bool
+        composes; /* the folder's tokeniser composes characters first (NFC), which the GGUF file cannot say */
+    int again;    /* quantised matrices that were quantised once more */
     size_t bytes_before, bytes; /* of tensors */
 } heed_convert_report;
 

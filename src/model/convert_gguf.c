@@ -30,8 +30,7 @@ static bool is_embedding(const heed_model_tensor *tensor)
     return !strcmp(tensor->name, "token_embd.weight") || !strcmp(tensor->name, "output.weight");
 }
 
-/* general.file_type: what most of the matrices are, by the numbers that readers of the format know. */
-static bool file_type(heed_type type, uint32_t *number)
+bool heed_convert_file_type(heed_type type, uint32_t *number)
 {
     static const struct {
         heed_type type;
@@ -60,13 +59,13 @@ static void copy_keys(const heed_model_file *file, heed_type type, heed_gguf_key
             continue;
         heed_gguf_put_raw(keys, key, &file->raw_meta[i]);
     }
-    if (type != HEED_TYPES && file_type(type, &number))
+    if (type != HEED_TYPES && heed_convert_file_type(type, &number))
         heed_gguf_put_u32(keys, "general.file_type", number);
     if (type != HEED_TYPES)
         heed_gguf_put_u32(keys, "general.quantization_version", 2);
 }
 
-static heed_status describe(const heed_model_tensor *from, heed_type type, heed_gguf_tensor *to)
+heed_status heed_convert_describe(const heed_model_tensor *from, heed_type type, heed_gguf_tensor *to)
 {
     *to = (heed_gguf_tensor){.name = from->name, .rank = from->rank};
     for (int d = 0; d < from->rank; d++)
@@ -87,7 +86,7 @@ static heed_status convert(const heed_model_file *file, const char *path, const 
         work->total += from->bytes;
         TRY(heed_convert_choose(from, is_embedding(from), is_matrix(from), options, report,
                                 &work->each[i].type));
-        TRY(describe(from, work->each[i].type, &tensors[i]));
+        TRY(heed_convert_describe(from, work->each[i].type, &tensors[i]));
     }
     heed_gguf_keys keys = {0};
     copy_keys(file, options->type, &keys);

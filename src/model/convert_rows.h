@@ -2,8 +2,9 @@
 #ifndef HEED_MODEL_CONVERT_ROWS_H
 #define HEED_MODEL_CONVERT_ROWS_H
 
-#include "model/convert.h"
 #include "base/output.h"
+#include "model/convert.h"
+#include "model/gguf_write.h"
 
 /* A tensor and what it becomes. */
 typedef struct heed_conversion {
@@ -28,6 +29,12 @@ heed_status heed_convert_source(void *work, int i, heed_output *output);
 heed_status heed_convert_choose(const heed_model_tensor *tensor, bool embedding, bool matrix,
                                 const heed_convert_options *options, heed_convert_report *report,
                                 heed_type *type);
+
+/* general.file_type: what most of the matrices are, by the numbers that readers of GGUF files know. */
+bool heed_convert_file_type(heed_type type, uint32_t *number);
+
+/* How a tensor is written to a GGUF file as `type` (HEED_TYPES: its own). */
+heed_status heed_convert_describe(const heed_model_tensor *from, heed_type type, heed_gguf_tensor *to);
 
 heed_status heed_convert_to_gguf(const heed_model_file *file, const char *path,
                                  const heed_convert_options *options, heed_convert_report *report);

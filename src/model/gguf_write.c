@@ -122,16 +122,21 @@ static heed_status count_bytes(heed_gguf_tensor *tensor)
     return HEED_OK;
 }
 
+void heed_gguf_start(heed_gguf_keys *header, int tensors, const heed_gguf_keys *keys)
+{
+    append(header, HEED_GGUF_MAGIC, 4);
+    append_number(header, HEED_GGUF_VERSION, 4);
+    append_number(header, (uint64_t)tensors, 8);
+    append_number(header, keys->count, 8);
+    append(header, keys->data, keys->size);
+}
+
 /* Magic, counts, keys, and the list of tensors with their places. */
 static heed_status make_header(heed_gguf_keys *header, const heed_gguf_keys *keys, heed_gguf_tensor *tensors,
                                int count)
 {
     uint64_t offset = 0;
-    append(header, HEED_GGUF_MAGIC, 4);
-    append_number(header, HEED_GGUF_VERSION, 4);
-    append_number(header, (uint64_t)count, 8);
-    append_number(header, keys->count, 8);
-    append(header, keys->data, keys->size);
+    heed_gguf_start(header, count, keys);
     for (int i = 0; i < count; i++) {
         heed_gguf_tensor *tensor = &tensors[i];
         TRY(count_bytes(tensor));

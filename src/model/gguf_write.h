@@ -2,9 +2,9 @@
 #ifndef HEED_MODEL_GGUF_WRITE_H
 #define HEED_MODEL_GGUF_WRITE_H
 
+#include "base/output.h"
 #include "model/file_own.h"
 #include "model/gguf.h"
-#include "base/output.h"
 
 /* Keys and values as they will lie in the file. Zero it first. When memory runs short, what is added is
  * dropped and heed_gguf_write says so. */
@@ -29,6 +29,9 @@ void heed_gguf_put_array(heed_gguf_keys *keys, const char *key, heed_gguf_value 
 void heed_gguf_entry_text(heed_gguf_keys *keys, const char *text, size_t size);
 void heed_gguf_entry_i32(heed_gguf_keys *keys, int32_t value);
 void heed_gguf_entry_f32(heed_gguf_keys *keys, float value);
+
+/* The begin of a file, up to its list of tensors. */
+void heed_gguf_start(heed_gguf_keys *header, int tensors, const heed_gguf_keys *keys);
 
 /* A tensor to be written; sizes outermost first. */
 typedef struct heed_gguf_tensor {
