@@ -138,12 +138,35 @@ static void what_heed_does_not_run_is_described_too(void **state)
     write_llama("m.gguf", "mamba9");
     run("info m.gguf");
     assert_int_equal(ran.status, 0);
-    assert_said(ran.out, "architecture  mamba9");
+    assert_said(ran.out, "architecture  mamba9, which heed does not run\n");
+    assert_said(ran.out, "known are llama");
     assert_said(ran.out, "3 layers of width 64");
+    run("info m.gguf --json");
+    assert_said(ran.out, "\"refused\":\t\"the architecture 'mamba9' is not known");
     make_plain_input();
     run("info in.safetensors --json");
     assert_int_equal(ran.status, 0);
     assert_said(ran.out, "\"architecture\":\tnull");
+}
+
+/* Bytes that are no UTF-8 become U+FFFD, so that the JSON can be read. */
+static void json_is_utf8_whatever_the_file_holds(void **state)
+{
+    (void)state;
+    bytes b = {0};
+    put_start(&b, 3, 1, 2);
+    put_key(&b, "k\xff", 8), put_number(&b, 4, 8), put(&b, "a\xe4\0z", 4);
+    put_key_array(&b, "list", 8, 1), put_number(&b, 2, 8), put(&b, "\xc3(", 2);
+    put_tensor(&b, "t\x80", 1, (const uint64_t[]){1}, 0, 0);
+    put_padding(&b, 32);
+    put_float(&b, 1.0f);
+    bytes_write(&b, "odd.gguf");
+    bytes_free(&b);
+    run("info odd.gguf --json --tensors");
+    assert_int_equal(ran.status, 0);
+    assert_said(ran.out, "\"k\xef\xbf\xbd\":\t\"a\xef\xbf\xbd\xef\xbf\xbdz\"");
+    assert_said(ran.out, "[\"\xef\xbf\xbd(\"]");
+    assert_said(ran.out, "\"name\":\t\"t\xef\xbf\xbd\"");
 }
 
 int main(void)
@@ -154,6 +177,7 @@ int main(void)
         cmocka_unit_test(models_are_found_by_the_name_they_were_fetched_by),
         cmocka_unit_test(cut_files_are_refused),
         cmocka_unit_test(what_heed_does_not_run_is_described_too),
+        cmocka_unit_test(json_is_utf8_whatever_the_file_holds),
     };
     return cmocka_run_group_tests(tests, program_folder, program_folder_remove);
 }

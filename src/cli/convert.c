@@ -129,6 +129,8 @@ const cli_command cli_convert = {
     .arguments = "MODEL OUT.gguf|OUT.safetensors",
     .summary = "A model file in another format, or with numbers of another type.",
     .details =
+        "MODEL is as for `heed info`; a folder becomes a GGUF file with its tokeniser, if one can say all "
+        "that the folder says.\n"
         "The ending of OUT says the format. OUT appears whole or not at all; parts become one file. Types "
         "are\n"
         "keep f32 f16 bf16 q8_0 q5_1 q5_0 q4_1 q4_0 q6_k q5_k q4_k q3_k q2_k iq4_nl iq4_xs mxfp4. Norms, "

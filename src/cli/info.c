@@ -3,6 +3,7 @@
 #include "base/try.h"
 #include "cli/cli.h"
 #include "cli/model.h"
+#include "model/architecture.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -138,8 +139,10 @@ static void print_head(const cli_info *info)
            heed_model_file_format(file) == HEED_FORMAT_GGUF ? "GGUF" : "safetensors",
            heed_model_file_tensors(file),
            size_text((double)heed_model_file_bytes(file), bytes, sizeof bytes));
-    printf("%-14s%s%s%s\n", "architecture", *s->architecture ? s->architecture : "the file names none",
-           info->refusal ? "; heed does not run it: " : "", info->refusal ? info->refusal : "");
+    printf("%-14s%s%s\n", "architecture", *s->architecture ? s->architecture : "the file names none",
+           *info->refusal ? ", which heed does not run" : "");
+    if (*info->refusal)
+        printf("%-14s%s\n", "", info->refusal);
     if (*s->name)
         printf("%-14s%s\n", "name", s->name);
     printf("%-14s%s\n", "parameters", count_text(s->parameters, count, sizeof count));
@@ -218,6 +221,9 @@ static heed_status show(const char *word, const info_options *wanted)
     TRY(heed_model_file_open(&file, path.text));
     info.file = file;
     heed_summarise(file, &info.summary);
+    const heed_architecture *architecture;
+    if (*info.summary.architecture && heed_architecture_find(info.summary.architecture, &architecture))
+        snprintf(info.refusal, sizeof info.refusal, "%s", heed_message());
     const heed_status status = sum_types(&info);
     if (!status && wanted->json)
         cli_info_json(&info);

@@ -17,7 +17,7 @@ typedef struct cli_info {
     heed_model_summary summary;
     cli_type_sum *types; /* largest first */
     int type_count;
-    const char *refusal; /* why heed does not run this architecture; NULL when it does */
+    char refusal[400]; /* why heed does not run this architecture; "" when it does, or when none is named */
     bool tensors, metadata;
 } cli_info;
 

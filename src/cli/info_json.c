@@ -1,9 +1,11 @@
 /* heed info --json */
+#include "base/utf8.h"
 #include "cli/info.h"
 
 #include <cjson/cJSON.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static void add_size(cJSON *object, const char *name, int64_t size)
 {
@@ -13,10 +15,18 @@ static void add_size(cJSON *object, const char *name, int64_t size)
         cJSON_AddNullToObject(object, name);
 }
 
+static cJSON *text_of(const char *text, size_t size)
+{
+    char *clean = heed_utf8_copy(text, size);
+    cJSON *item = cJSON_CreateString(clean ? clean : "");
+    free(clean);
+    return item;
+}
+
 static void add_text(cJSON *object, const char *name, const char *text)
 {
     if (text && *text)
-        cJSON_AddStringToObject(object, name, text);
+        cJSON_AddItemToObject(object, name, text_of(text, strlen(text)));
     else
         cJSON_AddNullToObject(object, name);
 }
@@ -64,7 +74,7 @@ static cJSON *entry_of(const heed_meta *meta, int64_t i)
         return cJSON_CreateNumber((double)meta->wholes[i]);
     if (meta->kind == HEED_META_FLOATS)
         return cJSON_CreateNumber((double)meta->numbers[i]);
-    return cJSON_CreateString(meta->texts[i]);
+    return text_of(meta->texts[i], (size_t)meta->text_size[i]);
 }
 
 /* An array is an object: how many entries, and the first few. */
@@ -77,7 +87,7 @@ static cJSON *value_of(const heed_meta *meta)
     case HEED_META_BOOL:
         return cJSON_CreateBool(meta->whole != 0);
     case HEED_META_TEXT:
-        return cJSON_CreateString(meta->text);
+        return text_of(meta->text, (size_t)meta->size);
     default:
         break;
     }
@@ -95,7 +105,7 @@ static void add_tensors(cJSON *root, const heed_model_file *file)
     for (int i = 0; i < heed_model_file_tensors(file); i++) {
         const heed_model_tensor *tensor = heed_model_file_tensor(file, i);
         cJSON *item = cJSON_CreateObject();
-        cJSON_AddStringToObject(item, "name", tensor->name);
+        cJSON_AddItemToObject(item, "name", text_of(tensor->name, strlen(tensor->name)));
         cJSON_AddStringToObject(item, "type", tensor->dtype);
         cJSON *shape = cJSON_AddArrayToObject(item, "shape");
         for (int d = 0; d < tensor->rank; d++)
@@ -109,7 +119,7 @@ void cli_info_json(const cli_info *info)
 {
     const heed_model_file *file = info->file;
     cJSON *root = cJSON_CreateObject();
-    cJSON_AddStringToObject(root, "path", heed_model_file_path(file));
+    add_text(root, "path", heed_model_file_path(file));
     cJSON_AddStringToObject(root, "format",
                             heed_model_file_format(file) == HEED_FORMAT_GGUF ? "gguf" : "safetensors");
     add_text(root, "architecture", info->summary.architecture);
@@ -124,9 +134,12 @@ void cli_info_json(const cli_info *info)
     for (int i = 0; i < heed_model_file_notes(file); i++)
         cJSON_AddItemToArray(notes, cJSON_CreateString(heed_model_file_note(file, i)));
     cJSON *metadata = cJSON_AddObjectToObject(root, "metadata");
-    for (int i = 0; i < heed_model_file_metas(file); i++)
-        cJSON_AddItemToObject(metadata, heed_model_file_meta_at(file, i)->key,
-                              value_of(heed_model_file_meta_at(file, i)));
+    for (int i = 0; i < heed_model_file_metas(file); i++) {
+        const heed_meta *meta = heed_model_file_meta_at(file, i);
+        char *key = heed_utf8_copy(meta->key, strlen(meta->key));
+        cJSON_AddItemToObject(metadata, key ? key : "", value_of(meta));
+        free(key);
+    }
     if (info->tensors)
         add_tensors(root, file);
     char *text = cJSON_Print(root);

@@ -1,6 +1,7 @@
 /* To safetensors: tensors under the names that they have, metadata as texts. Blocks have no place in that
  * format, so quantised tensors become floats. */
 #include "base/try.h"
+#include "base/utf8.h"
 #include "model/convert_rows.h"
 #include "model/file_own.h"
 
@@ -23,7 +24,10 @@ static cJSON *entry(const heed_meta *meta, int64_t i)
         return cJSON_CreateNumber((double)meta->wholes[i]);
     if (meta->kind == HEED_META_FLOATS)
         return cJSON_CreateNumber((double)meta->numbers[i]);
-    return cJSON_CreateString(meta->texts[i]);
+    char *clean = heed_utf8_copy(meta->texts[i], (size_t)meta->text_size[i]);
+    cJSON *item = cJSON_CreateString(clean ? clean : "");
+    free(clean);
+    return item;
 }
 
 /* A value as text: numbers as they are, arrays as JSON. NULL when there is no memory. */
@@ -31,7 +35,7 @@ static char *value_text(const heed_meta *meta)
 {
     char text[64];
     if (meta->kind == HEED_META_TEXT)
-        return strdup(meta->text);
+        return heed_utf8_copy(meta->text, (size_t)meta->size);
     if (meta->kind == HEED_META_BOOL)
         return strdup(meta->whole ? "true" : "false");
     if (meta->kind == HEED_META_INT || meta->kind == HEED_META_FLOAT) {
@@ -54,7 +58,7 @@ static heed_status make_pairs(const heed_model_file *file, char ***pairs)
     *pairs = calloc(2 * (size_t)file->metas + 1, sizeof **pairs);
     bool whole = *pairs != NULL;
     for (int i = 0; i < file->metas && whole; i++) {
-        (*pairs)[2 * i] = strdup(file->meta[i].key);
+        (*pairs)[2 * i] = heed_utf8_copy(file->meta[i].key, strlen(file->meta[i].key));
         (*pairs)[2 * i + 1] = (*pairs)[2 * i] ? value_text(&file->meta[i]) : NULL;
         whole = (*pairs)[2 * i + 1] != NULL;
     }
