@@ -3,7 +3,7 @@
 _heed()
 {
     local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]} command=${COMP_WORDS[1]}
-    local commands="attend explain forms random info convert tokenize bench help"
+    local commands="attend explain forms random info convert tokenize logits perplexity embed bench help"
     COMPREPLY=()
 
     if ((COMP_CWORD == 1)); then
@@ -24,6 +24,10 @@ _heed()
     --q-type) COMPREPLY=($(compgen -W "f32 f16 bf16" -- "$word")) && return ;;
     --isa) COMPREPLY=($(compgen -W "auto portable avx2 avx512 neon" -- "$word")) && return ;;
     --kernel) COMPREPLY=($(compgen -W "auto flash rows sparse decode" -- "$word")) && return ;;
+    --cache) COMPREPLY=($(compgen -W "f32 f16 bf16 q8 q4" -- "$word")) && return ;;
+    --pooling) COMPREPLY=($(compgen -W "mean cls last" -- "$word")) && return ;;
+    --truncate) COMPREPLY=($(compgen -W "tail head middle error" -- "$word")) && return ;;
+    -m | --model | -f | --file) COMPREPLY=($(compgen -f -- "$word")) && return ;;
     -o | --output) COMPREPLY=($(compgen -f -- "$word")) && return ;;
     --threads | --layer | --top | --seed | --shape | --spec | --rounds | --only) return ;;
     esac
@@ -61,6 +65,19 @@ _heed()
     tokenize)
         COMPREPLY=($(compgen -W "--model --file --no-special --parse-special --chat --decode --json --help" -- "$word"))
         [[ $word == -* ]] || COMPREPLY=($(compgen -f -- "$word"))
+        ;;
+    logits)
+        COMPREPLY=($(compgen -W "--model --prompt --file --top --positions --attention --cache --exact --threads
+            --parse-special --json --help" -- "$word"))
+        ;;
+    perplexity)
+        COMPREPLY=($(compgen -W "--model --context --attention --cache --exact --threads --parse-special --json --help" \
+            -- "$word"))
+        [[ $word == -* ]] || COMPREPLY=($(compgen -f -- "$word"))
+        ;;
+    embed)
+        COMPREPLY=($(compgen -W "--model --prompt --file --pooling --raw --tokens --truncate --exact --threads
+            --parse-special --json --help" -- "$word"))
         ;;
     bench)
         COMPREPLY=($(compgen -W "attention decode backward sparse forms statistics product peak --threads --rounds --isa --kernel

@@ -40,7 +40,10 @@ typedef struct heed_model_info {
     double pack_seconds; /**< what repacking the weights took */
     bool generates;      /**< gives next-token logits; else embeddings only */
     bool causal;
-    const char *kernels; /**< which products run, for reports */
+    const char *kernels;  /**< which products run, for reports */
+    const char *pooling;  /**< how hidden states become one vector: "mean", "cls" or "last"; NULL when its
+                             files  ask for something else */
+    int64_t embed_tokens; /**< tokens of a text that its files want read; `context` when they say nothing */
 } heed_model_info;
 HEED_API void heed_model_get_info(const heed_model *model, heed_model_info *info);
 HEED_API const heed_tokenizer *heed_model_tokenizer(const heed_model *model);

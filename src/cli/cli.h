@@ -12,7 +12,14 @@ typedef enum cli_kind {
     CLI_TEXT,   /* const char * */
     CLI_WHOLE,  /* int64_t from least to most */
     CLI_CHOICE, /* int: index of the word among `words` */
+    CLI_NUMBER, /* double from low to high */
+    CLI_LIST,   /* cli_list: may be given several times */
 } cli_kind;
+
+typedef struct cli_list {
+    const char *word[8];
+    int count;
+} cli_list;
 
 /* An option, and the place of its value in the command's own struct. A table ends with name == NULL. */
 typedef struct cli_option {
@@ -24,6 +31,7 @@ typedef struct cli_option {
     const char *summary;
     int64_t least, most;
     const char *(*words)(int i); /* NULL from the end of the list on */
+    double low, high;
 } cli_option;
 
 /* A line of such a table; `values` is the type of the command's own struct. */
@@ -41,6 +49,11 @@ typedef struct cli_option {
 #define CLI_CHOICE_OPTION(values, field, option, word, list, text)                                           \
     CLI_OPTION(values, field, .kind = CLI_CHOICE, .name = option, .value = word, .summary = text,            \
                .words = list)
+#define CLI_NUMBER_OPTION(values, field, option, from, to, text)                                             \
+    CLI_OPTION(values, field, .kind = CLI_NUMBER, .name = option, .value = "X", .summary = text,             \
+               .low = from, .high = to)
+#define CLI_LIST_OPTION(values, field, option, word, text)                                                   \
+    CLI_OPTION(values, field, .kind = CLI_LIST, .name = option, .value = word, .summary = text)
 
 typedef struct cli_command {
     const char *name;
@@ -53,7 +66,7 @@ typedef struct cli_command {
 } cli_command;
 
 extern const cli_command cli_attend, cli_explain, cli_forms, cli_random, cli_info_command, cli_convert,
-    cli_help, cli_tokenize;
+    cli_tokenize, cli_logits, cli_perplexity, cli_embed, cli_help;
 
 /* Ended by NULL. */
 extern const cli_command *const cli_commands[];

@@ -94,6 +94,27 @@ static const cli_option *find_option(const cli_command *command, const char *wor
     return NULL;
 }
 
+static int set_number(const cli_command *command, const cli_option *option, const char *value, double *place)
+{
+    char *end;
+    errno = 0;
+    const double number = strtod(value, &end);
+    if (errno || end == value || *end || !(number >= option->low && number <= option->high))
+        return cli_fail(command->name, "--%s %s: a number from %g to %g is needed", option->name,
+                        heed_quoted(value, (int)strnlen(value, 100)).text, option->low, option->high);
+    *place = number;
+    return CLI_OK;
+}
+
+static int add_word(const cli_command *command, const cli_option *option, const char *value, cli_list *place)
+{
+    const int most = (int)(sizeof place->word / sizeof *place->word);
+    if (place->count == most)
+        return cli_fail(command->name, "--%s may be given %d times at most", option->name, most);
+    place->word[place->count++] = value;
+    return CLI_OK;
+}
+
 static int set_option(const cli_command *command, const cli_option *option, const char *value, void *values)
 {
     char *place = (char *)values + option->offset;
@@ -118,6 +139,10 @@ static int set_option(const cli_command *command, const cli_option *option, cons
             }
         return cli_fail(command->name, "--%s %s: unknown%s", option->name, heed_quoted(value, length).text,
                         cli_nearest(value, option->words).text);
+    case CLI_NUMBER:
+        return set_number(command, option, value, (double *)place);
+    case CLI_LIST:
+        return add_word(command, option, value, (cli_list *)place);
     }
     return CLI_ERROR;
 }

@@ -131,6 +131,7 @@ static heed_status open_model(heed_model *model, const char *path)
     model->pack_seconds = now() - start;
     name_it(model);
     list_kernels(model);
+    TRY(heed_pooling_read(model));
     return load_tokenizer(model, path);
 }
 
@@ -192,7 +193,9 @@ void heed_model_get_info(const heed_model *model, heed_model_info *info)
                               .pack_seconds = model->pack_seconds,
                               .generates = c->generates,
                               .causal = c->causal,
-                              .kernels = model->kernels};
+                              .kernels = model->kernels,
+                              .pooling = model->pooling,
+                              .embed_tokens = model->embed_tokens};
 }
 
 const heed_tokenizer *heed_model_tokenizer(const heed_model *model)

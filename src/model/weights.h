@@ -39,6 +39,8 @@ struct heed_model {
     heed_norm_weights embedding_norm, last_norm;
     heed_layer *layer; /* [layers] */
 
+    const char *pooling;
+    int64_t embed_tokens;
     char name[128], kernels[128];
     char *note[HEED_MOST_NOTES];
     int notes;
@@ -52,6 +54,9 @@ void heed_weights_free(heed_model *model);
 
 /* The embedding of a token as the file defines it: [width]. */
 void heed_weights_embed(const heed_model *model, int32_t token, float *to);
+
+/* How the files want hidden states pooled, and how many tokens read. */
+heed_status heed_pooling_read(heed_model *model);
 
 void heed_model_add_note(heed_model *model, const char *format, ...) HEED_PRINTF(2, 3);
 

@@ -1,0 +1,183 @@
+#include "cli/language.h"
+#include "base/try.h"
+#include "cli/model.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+const char *cli_cut_word(int i)
+{
+    static const char *const words[] = {"never", "head", "middle", "tail"};
+    return i < 4 ? words[i] : NULL;
+}
+
+heed_status cli_open_model(const cli_command *command, const cli_language *use, heed_model **model)
+{
+    cli_model_path path;
+    *model = NULL;
+    if (!use->model)
+        return heed_fail(HEED_INVALID, "-m MODEL is missing");
+    TRY(cli_find_model(use->model, &path));
+    TRY(heed_model_open(model, path.text,
+                        &(heed_model_options){.exact = use->exact, .threads = (int)use->threads}));
+    for (int i = 0; i < heed_model_notes(*model); i++)
+        fprintf(stderr, "heed %s: note: %s\n", command->name, heed_model_note(*model, i));
+    return HEED_OK;
+}
+
+heed_session_options cli_session_options(const cli_language *use, int64_t context)
+{
+    return (heed_session_options){.context = context,
+                                  .chunk = use->chunk,
+                                  .attention = use->attention,
+                                  .cache = use->cache < 0 ? HEED_F16 : (heed_type)use->cache,
+                                  .cache_given = use->cache >= 0,
+                                  .threads = (int)use->threads};
+}
+
+static heed_status read_stream(FILE *file, const char *name, cli_text *text)
+{
+    size_t room = 1 << 16;
+    *text = (cli_text){.bytes = malloc(room)};
+    while (text->bytes) {
+        text->size += fread(text->bytes + text->size, 1, room - text->size - 1, file);
+        if (text->size < room - 1)
+            break;
+        char *grown = realloc(text->bytes, room *= 2);
+        if (!grown)
+            free(text->bytes);
+        text->bytes = grown;
+    }
+    if (!text->bytes)
+        return heed_fail(HEED_NO_MEMORY, "no memory for the text of %s", name);
+    text->bytes[text->size] = 0;
+    if (!ferror(file))
+        return HEED_OK;
+    free(text->bytes);
+    *text = (cli_text){.bytes = NULL};
+    return heed_fail(HEED_IO, "%s: cannot be read: %s", name, strerror(errno));
+}
+
+heed_status cli_read_file(const char *path, cli_text *text)
+{
+    FILE *file = fopen(path, "rb");
+    *text = (cli_text){.bytes = NULL};
+    if (!file)
+        return heed_fail(HEED_IO, "%s: cannot be opened: %s", path, strerror(errno));
+    const heed_status status = read_stream(file, path, text);
+    fclose(file);
+    return status;
+}
+
+heed_status cli_read_text(const cli_language *use, cli_text *text)
+{
+    if (use->prompt && use->file)
+        return heed_fail(HEED_INVALID, "-p TEXT and -f FILE: one of them is the text");
+    if (use->file)
+        return cli_read_file(use->file, text);
+    if (!use->prompt)
+        return read_stream(stdin, "standard input", text);
+    text->size = strlen(use->prompt);
+    text->bytes = strdup(use->prompt);
+    return text->bytes ? HEED_OK : heed_fail(HEED_NO_MEMORY, "no memory for the text");
+}
+
+heed_status cli_tokens_of(const heed_model *model, const cli_language *use, const cli_text *text,
+                          heed_tokens *tokens)
+{
+    const heed_tokenizer *tokenizer = heed_model_tokenizer(model);
+    const unsigned special = use->parse_special ? HEED_PARSE_SPECIAL : 0;
+    if (!tokenizer)
+        return heed_fail(HEED_UNSUPPORTED, "the model has no tokeniser, so it cannot read a text");
+    return heed_tokenize(tokenizer, text->bytes, text->size, HEED_ADD_SPECIAL | special, tokens);
+}
+
+int64_t cli_cut(heed_tokens *tokens, int64_t most, int cut, int64_t keep_first, int64_t keep_last)
+{
+    const int64_t dropped = tokens->count - most, between = tokens->count - keep_first - keep_last;
+    if (dropped <= 0 || cut == CLI_CUT_NOTHING || dropped > between)
+        return 0;
+    const int64_t from = cut == CLI_CUT_HEAD   ? keep_first
+                         : cut == CLI_CUT_TAIL ? tokens->count - keep_last - dropped
+                                               : keep_first + (between - dropped) / 2;
+    memmove(tokens->id + from, tokens->id + from + dropped,
+            (size_t)(tokens->count - from - dropped) * sizeof *tokens->id);
+    tokens->count -= dropped;
+    return dropped;
+}
+
+char *cli_token_text(const heed_tokenizer *tokenizer, int32_t id)
+{
+    heed_detokenizer d = {.tokenizer = tokenizer, .control = true, .tokens = 1};
+    const heed_detokenizer fresh = d;
+    const size_t size = heed_detokenize(&d, id, NULL, 0) + 32;
+    char *text = malloc(size);
+    if (!text)
+        return NULL;
+    d = fresh;
+    const size_t used = heed_detokenize(&d, id, text, size);
+    heed_detokenize(&d, -1, text + used, size - used);
+    return text;
+}
+
+/* Bytes of the character that begins here, 0 when none does. */
+static size_t character(const unsigned char *at, size_t left)
+{
+    const size_t length = *at < 0x80   ? 1
+                          : *at < 0xc2 ? 0
+                          : *at < 0xe0 ? 2
+                          : *at < 0xf0 ? 3
+                          : *at < 0xf5 ? 4
+                                       : 0;
+    if (length == 0 || length > left)
+        return 0;
+    for (size_t i = 1; i < length; i++)
+        if ((at[i] & 0xc0) != 0x80)
+            return 0;
+    const bool strange = (at[0] == 0xe0 && at[1] < 0xa0) || (at[0] == 0xed && at[1] > 0x9f) ||
+                         (at[0] == 0xf0 && at[1] < 0x90) || (at[0] == 0xf4 && at[1] > 0x8f);
+    return strange ? 0 : length;
+}
+
+char *cli_valid_text(const char *bytes, size_t size)
+{
+    char *text = malloc(3 * size + 1), *to = text;
+    for (size_t i = 0; text && i < size;) {
+        const size_t length = character((const unsigned char *)bytes + i, size - i);
+        memcpy(to, length ? bytes + i : "\xef\xbf\xbd", length ? length : 3);
+        to += length ? length : 3;
+        i += length ? length : 1;
+    }
+    if (text)
+        *to = 0;
+    return text;
+}
+
+void cli_print_json(cJSON *object)
+{
+    char *text = cJSON_PrintUnformatted(object);
+    puts(text ? text : "{}");
+    free(text);
+    cJSON_Delete(object);
+}
+
+double cli_log_sum(const float *logits, int64_t n)
+{
+    float most = logits[0];
+    double sum = 0.0;
+    for (int64_t i = 1; i < n; i++)
+        most = logits[i] > most ? logits[i] : most;
+    for (int64_t i = 0; i < n; i++)
+        sum += exp((double)logits[i] - (double)most);
+    return (double)most + log(sum);
+}
+
+double cli_seconds_now(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+}
