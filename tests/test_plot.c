@@ -31,10 +31,10 @@ static float *make_weights(int n)
     return weights;
 }
 
-static heed_pool *make_pool(int64_t maps, int64_t queries, int64_t keys, int64_t side)
+static heed_plot_pool *make_pool(int64_t maps, int64_t queries, int64_t keys, int64_t side)
 {
-    heed_pool *pool;
-    if (heed_pool_create(&pool, maps, queries, keys, side))
+    heed_plot_pool *pool;
+    if (heed_plot_pool_create(&pool, maps, queries, keys, side))
         fail_msg("%s", heed_message());
     return pool;
 }
@@ -45,10 +45,10 @@ static void a_pool_keeps_the_largest_and_the_mean_of_each_cell(void **state)
     enum { N = 23 };
     float *weights = make_weights(N);
     for (int side = 1; side <= 30; side++) {
-        heed_pool *pool = make_pool(2, N, N, side);
-        const int step = (int)heed_pool_step(pool), cells = (int)heed_pool_rows(pool);
+        heed_plot_pool *pool = make_pool(2, N, N, side);
+        const int step = (int)heed_plot_pool_step(pool), cells = (int)heed_plot_pool_rows(pool);
         assert_true(cells <= side && cells * step >= N && (cells - 1) * step < N);
-        heed_pool_add_matrix(pool, 1, weights);
+        heed_plot_pool_add_matrix(pool, 1, weights);
         for (int r = 0; r < cells; r++)
             for (int c = 0; c < cells; c++) {
                 double sum = 0.0;
@@ -59,11 +59,12 @@ static void a_pool_keeps_the_largest_and_the_mean_of_each_cell(void **state)
                         sum += (double)weights[i * N + j];
                         most = fmaxf(most, weights[i * N + j]);
                     }
-                assert_true(heed_pool_most(pool, 1, r, c) == most);
-                assert_true(fabs((double)heed_pool_mean(pool, 1, r, c) - sum / count) < 1e-7);
-                assert_true(heed_pool_most(pool, 0, r, c) == 0.0f && heed_pool_mean(pool, 0, r, c) == 0.0f);
+                assert_true(heed_plot_pool_most(pool, 1, r, c) == most);
+                assert_true(fabs((double)heed_plot_pool_mean(pool, 1, r, c) - sum / count) < 1e-7);
+                assert_true(heed_plot_pool_most(pool, 0, r, c) == 0.0f &&
+                            heed_plot_pool_mean(pool, 0, r, c) == 0.0f);
             }
-        heed_pool_free(pool);
+        heed_plot_pool_free(pool);
     }
     free(weights);
 }
@@ -73,8 +74,8 @@ static void tiles_in_any_order_from_any_thread_give_the_same(void **state)
     (void)state;
     enum { N = 70, TILE = 16 };
     float *weights = make_weights(N);
-    heed_pool *whole = make_pool(1, N, N, 20), *tiled = make_pool(1, N, N, 20);
-    heed_pool_add_matrix(whole, 0, weights);
+    heed_plot_pool *whole = make_pool(1, N, N, 20), *tiled = make_pool(1, N, N, 20);
+    heed_plot_pool_add_matrix(whole, 0, weights);
 #pragma omp parallel for num_threads(4) schedule(dynamic)
     for (int t = 0; t < 25; t++) {
         const int row = t * 7 % 25 / 5 * TILE, col = t * 7 % 25 % 5 * TILE;
@@ -83,17 +84,17 @@ static void tiles_in_any_order_from_any_thread_give_the_same(void **state)
             for (int j = 0; j < TILE; j++)
                 tile[i][j] = row + i < N && col + j < N ? weights[(row + i) * N + col + j] : 99.0f;
         const heed_weights_tile given = {0, 0, row, col, TILE, TILE, tile[0], TILE + 3};
-        heed_pool_add(tiled, 0, &given);
+        heed_plot_pool_add(tiled, 0, &given);
     }
-    for (int r = 0; r < heed_pool_rows(whole); r++)
-        for (int c = 0; c < heed_pool_cols(whole); c++) {
-            assert_true(heed_pool_most(whole, 0, r, c) == heed_pool_most(tiled, 0, r, c));
-            assert_true(heed_pool_mean(whole, 0, r, c) == heed_pool_mean(tiled, 0, r, c));
+    for (int r = 0; r < heed_plot_pool_rows(whole); r++)
+        for (int c = 0; c < heed_plot_pool_cols(whole); c++) {
+            assert_true(heed_plot_pool_most(whole, 0, r, c) == heed_plot_pool_most(tiled, 0, r, c));
+            assert_true(heed_plot_pool_mean(whole, 0, r, c) == heed_plot_pool_mean(tiled, 0, r, c));
         }
-    heed_pool_free(whole);
-    heed_pool_free(tiled);
+    heed_plot_pool_free(whole);
+    heed_plot_pool_free(tiled);
     free(weights);
-    assert_int_equal(heed_pool_create(&whole, 1, 0, 5, 20), HEED_INVALID);
+    assert_int_equal(heed_plot_pool_create(&whole, 1, 0, 5, 20), HEED_INVALID);
 }
 
 static void labels_show_every_byte_or_its_number(void **state)
@@ -226,8 +227,8 @@ static void a_matrix_has_a_cell_of_the_right_colour_for_each_weight(void **state
     make_tokens(tokens, N);
     for (int i = 0; i < N; i++)
         weights[i * N + i / 2] = 1.0f; /* all the darkest colour */
-    heed_pool *pool = make_pool(1, N, N, HEED_PLOT_SIDE);
-    heed_pool_add_matrix(pool, 0, weights);
+    heed_plot_pool *pool = make_pool(1, N, N, HEED_PLOT_SIDE);
+    heed_plot_pool_add_matrix(pool, 0, weights);
     const heed_plot_matrix plot = {"Layer 1, head 2", "a subtitle", pool, 0, tokens, tokens, 0, 0};
     if (heed_plot_draw_matrix("m.png", &plot) || heed_plot_draw_matrix("again.png", &plot) ||
         heed_plot_draw_matrix("m.svg", &plot))
@@ -240,7 +241,7 @@ static void a_matrix_has_a_cell_of_the_right_colour_for_each_weight(void **state
         fail_msg("%d dark pixels", dark);
     assert_true(same_file("m.png", "again.png"));
     assert_svg("m.svg", 1 << 20);
-    heed_pool_free(pool);
+    heed_plot_pool_free(pool);
 }
 
 static void pictures_of_any_length_stay_small(void **state)
@@ -252,8 +253,8 @@ static void pictures_of_any_length_stay_small(void **state)
     for (int i = 0; i < 5; i++) {
         const int n = lengths[i];
         float *weights = make_weights(n);
-        heed_pool *pool = make_pool(1, n, n, HEED_PLOT_SIDE);
-        heed_pool_add_matrix(pool, 0, weights);
+        heed_plot_pool *pool = make_pool(1, n, n, HEED_PLOT_SIDE);
+        heed_plot_pool_add_matrix(pool, 0, weights);
         const heed_plot_matrix plot = {"A head", NULL, pool, 0, tokens, tokens, 7, 0};
         if (heed_plot_draw_matrix("m.png", &plot) || heed_plot_draw_matrix("m.svg", &plot))
             fail_msg("%s", heed_message());
@@ -264,7 +265,7 @@ static void pictures_of_any_length_stay_small(void **state)
             fail_msg("%d tokens: %d x %d pixels", n, width, height);
         cairo_surface_destroy(picture);
         assert_svg("m.svg", 3 << 20);
-        heed_pool_free(pool);
+        heed_plot_pool_free(pool);
         free(weights);
     }
     free(tokens);
@@ -276,9 +277,9 @@ static void a_grid_has_a_frame_for_each_head(void **state)
     enum { N = 12, LAYERS = 3, HEADS = 4 };
     const int64_t layer[LAYERS] = {0, 5, 11}, head[HEADS] = {0, 1, 2, 7};
     float *weights = make_weights(N);
-    heed_pool *pool = make_pool(LAYERS * HEADS, N, N, HEED_PLOT_THUMBNAIL);
+    heed_plot_pool *pool = make_pool(LAYERS * HEADS, N, N, HEED_PLOT_THUMBNAIL);
     for (int i = 0; i < LAYERS * HEADS; i++)
-        heed_pool_add_matrix(pool, i, weights);
+        heed_plot_pool_add_matrix(pool, i, weights);
     const heed_plot_grid plot = {"All heads", "12 tokens", pool, LAYERS, HEADS, layer, head};
     if (heed_plot_draw_grid("g.png", &plot) || heed_plot_draw_grid("g.svg", &plot))
         fail_msg("%s", heed_message());
@@ -289,7 +290,7 @@ static void a_grid_has_a_frame_for_each_head(void **state)
     if (dark < LAYERS * HEADS * 6 * 6)
         fail_msg("%d dark pixels", dark);
     assert_svg("g.svg", 1 << 20);
-    heed_pool_free(pool);
+    heed_plot_pool_free(pool);
     free(weights);
 }
 
@@ -317,8 +318,8 @@ static void a_picture_that_cannot_be_written_leaves_nothing(void **state)
 {
     (void)state;
     const float one = 1.0f;
-    heed_pool *pool = make_pool(1, 1, 1, HEED_PLOT_SIDE);
-    heed_pool_add_matrix(pool, 0, &one);
+    heed_plot_pool *pool = make_pool(1, 1, 1, HEED_PLOT_SIDE);
+    heed_plot_pool_add_matrix(pool, 0, &one);
     const heed_plot_matrix plot = {NULL, NULL, pool, 0, NULL, NULL, 0, 0};
     assert_int_equal(heed_plot_draw_matrix("m.jpg", &plot), HEED_INVALID);
     assert_said(heed_message(), "must end in .png or .svg");
@@ -329,7 +330,7 @@ static void a_picture_that_cannot_be_written_leaves_nothing(void **state)
     assert_int_equal(symlink("/dev/full", "full.svg"), 0);
     assert_int_equal(heed_plot_draw_matrix("full.svg", &plot), HEED_IO);
     assert_int_equal(unfinished_files(), 0);
-    heed_pool_free(pool);
+    heed_plot_pool_free(pool);
 }
 
 #endif

@@ -11,23 +11,24 @@
 
 /* Maps [queries, keys] of weights, pooled to at most `side` cells a side: of each cell the largest weight (0
  * at least) and the mean. */
-typedef struct heed_pool heed_pool;
+typedef struct heed_plot_pool heed_plot_pool;
 
 enum { HEED_PLOT_SIDE = 800, HEED_PLOT_THUMBNAIL = 96 }; /* for one matrix; for each of many */
 
-heed_status heed_pool_create(heed_pool **pool, int64_t maps, int64_t queries, int64_t keys, int64_t side);
-void heed_pool_free(heed_pool *pool);
+heed_status heed_plot_pool_create(heed_plot_pool **pool, int64_t maps, int64_t queries, int64_t keys,
+                                  int64_t side);
+void heed_plot_pool_free(heed_plot_pool *pool);
 /* Adds a tile to a map; batch and head of the tile are not looked at. Threads may call it at once; each pair
  * of query and key comes once at most. Gives the same numbers in any order. */
-void heed_pool_add(heed_pool *pool, int64_t map, const heed_weights_tile *tile);
+void heed_plot_pool_add(heed_plot_pool *pool, int64_t map, const heed_weights_tile *tile);
 /* All of a map at once, [queries, keys]. */
-void heed_pool_add_matrix(heed_pool *pool, int64_t map, const float *weights);
-void heed_pool_sizes(const heed_pool *pool, int64_t *queries, int64_t *keys);
-int64_t heed_pool_rows(const heed_pool *pool);
-int64_t heed_pool_cols(const heed_pool *pool);
-int64_t heed_pool_step(const heed_pool *pool); /* weights a side of a cell; 1: nothing was pooled */
-float heed_pool_most(const heed_pool *pool, int64_t map, int64_t row, int64_t col);
-float heed_pool_mean(const heed_pool *pool, int64_t map, int64_t row, int64_t col);
+void heed_plot_pool_add_matrix(heed_plot_pool *pool, int64_t map, const float *weights);
+void heed_plot_pool_sizes(const heed_plot_pool *pool, int64_t *queries, int64_t *keys);
+int64_t heed_plot_pool_rows(const heed_plot_pool *pool);
+int64_t heed_plot_pool_cols(const heed_plot_pool *pool);
+int64_t heed_plot_pool_step(const heed_plot_pool *pool); /* weights a side of a cell; 1: nothing was pooled */
+float heed_plot_pool_most(const heed_plot_pool *pool, int64_t map, int64_t row, int64_t col);
+float heed_plot_pool_mean(const heed_plot_pool *pool, int64_t map, int64_t row, int64_t col);
 
 /* The bytes of a token. What cannot be shown (control characters, broken UTF-8, characters that no font has)
  * is drawn as a sign or a box with its number. */
@@ -39,7 +40,7 @@ typedef struct heed_plot_token {
 /* One head. Two matrices, largest and mean, when it is pooled. */
 typedef struct heed_plot_matrix {
     const char *title, *subtitle; /* UTF-8; may be NULL */
-    const heed_pool *pool;
+    const heed_plot_pool *pool;
     int64_t map;
     const heed_plot_token *query, *key; /* [queries], [keys]; NULL: positions as numbers */
     int64_t query0, key0;               /* positions of the first ones */
@@ -49,7 +50,7 @@ heed_status heed_plot_draw_matrix(const char *path, const heed_plot_matrix *plot
 /* Map l heads + h is that of layer[l] and head[h]. */
 typedef struct heed_plot_grid {
     const char *title, *subtitle;
-    const heed_pool *pool;
+    const heed_plot_pool *pool;
     int64_t layers, heads;
     const int64_t *layer, *head; /* their numbers */
 } heed_plot_grid;

@@ -18,9 +18,10 @@ void heed_type_close(heed_type_sizes *type)
     heed_fonts_close(&type->label);
 }
 
-heed_colours heed_cells_colours(const heed_pool *pool, int64_t map0, int64_t maps, heed_cell_value value)
+heed_colours heed_cells_colours(const heed_plot_pool *pool, int64_t map0, int64_t maps, heed_cell_value value)
 {
-    const int64_t rows = heed_pool_rows(pool), cols = heed_pool_cols(pool), cells = maps * rows * cols;
+    const int64_t rows = heed_plot_pool_rows(pool), cols = heed_plot_pool_cols(pool),
+                  cells = maps * rows * cols;
     const int64_t each = cells / MOST_SAMPLES + 1;
     float sample[MOST_SAMPLES];
     double most = 0.0;
@@ -35,12 +36,12 @@ heed_colours heed_cells_colours(const heed_pool *pool, int64_t map0, int64_t map
 }
 
 /* A rectangle a cell, which stays sharp at any size of an SVG file. */
-static void draw_rectangles(cairo_t *cairo, const heed_pool *pool, int64_t map, heed_cell_value value,
+static void draw_rectangles(cairo_t *cairo, const heed_plot_pool *pool, int64_t map, heed_cell_value value,
                             const heed_colours *colours, double x, double y, int pixels)
 {
     cairo_set_antialias(cairo, CAIRO_ANTIALIAS_NONE); /* no seams between neighbours */
-    for (int64_t row = 0; row < heed_pool_rows(pool); row++)
-        for (int64_t col = 0; col < heed_pool_cols(pool); col++) {
+    for (int64_t row = 0; row < heed_plot_pool_rows(pool); row++)
+        for (int64_t col = 0; col < heed_plot_pool_cols(pool); col++) {
             const double share = heed_colour_share(colours, value(pool, map, row, col));
             if (share <= 0.0)
                 continue;
@@ -64,10 +65,11 @@ static uint32_t pixel_of(heed_colour colour)
 }
 
 /* An image, for many cells. */
-static heed_status draw_image(cairo_t *cairo, const heed_pool *pool, int64_t map, heed_cell_value value,
+static heed_status draw_image(cairo_t *cairo, const heed_plot_pool *pool, int64_t map, heed_cell_value value,
                               const heed_colours *colours, double x, double y, int pixels)
 {
-    const int width = (int)heed_pool_cols(pool) * pixels, height = (int)heed_pool_rows(pool) * pixels;
+    const int width = (int)heed_plot_pool_cols(pool) * pixels,
+              height = (int)heed_plot_pool_rows(pool) * pixels;
     cairo_surface_t *image = cairo_image_surface_create(CAIRO_FORMAT_RGB24, width, height);
     unsigned char *data = cairo_image_surface_get_data(image);
     const int stride = cairo_image_surface_get_stride(image);
@@ -90,10 +92,10 @@ static heed_status draw_image(cairo_t *cairo, const heed_pool *pool, int64_t map
     return HEED_OK;
 }
 
-heed_status heed_cells_draw(cairo_t *cairo, const heed_pool *pool, int64_t map, heed_cell_value value,
+heed_status heed_cells_draw(cairo_t *cairo, const heed_plot_pool *pool, int64_t map, heed_cell_value value,
                             const heed_colours *colours, double x, double y, int pixels)
 {
-    const int64_t rows = heed_pool_rows(pool), cols = heed_pool_cols(pool);
+    const int64_t rows = heed_plot_pool_rows(pool), cols = heed_plot_pool_cols(pool);
     heed_status status = HEED_OK;
     if (rows * cols <= MOST_RECTANGLES)
         draw_rectangles(cairo, pool, map, value, colours, x, y, pixels);

@@ -5,14 +5,15 @@
 #include "plot/cairo/colour.h"
 #include "plot/plot.h"
 
-typedef float (*heed_cell_value)(const heed_pool *pool, int64_t map, int64_t row, int64_t col);
+typedef float (*heed_cell_value)(const heed_plot_pool *pool, int64_t map, int64_t row, int64_t col);
 
 /* Draws all cells of a map, `pixels` a side each, from x, y on, with a frame. */
-heed_status heed_cells_draw(cairo_t *cairo, const heed_pool *pool, int64_t map, heed_cell_value value,
+heed_status heed_cells_draw(cairo_t *cairo, const heed_plot_pool *pool, int64_t map, heed_cell_value value,
                             const heed_colours *colours, double x, double y, int pixels);
 
 /* A scale for some maps. */
-heed_colours heed_cells_colours(const heed_pool *pool, int64_t map0, int64_t maps, heed_cell_value value);
+heed_colours heed_cells_colours(const heed_plot_pool *pool, int64_t map0, int64_t maps,
+                                heed_cell_value value);
 
 /* Sizes of type that the pictures share. */
 typedef struct heed_type_sizes {

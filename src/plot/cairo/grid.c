@@ -19,11 +19,11 @@ typedef struct layout {
 static void measure(layout *all)
 {
     const heed_plot_grid *plot = all->plot;
-    const int64_t rows = heed_pool_rows(plot->pool), cols = heed_pool_cols(plot->pool);
-    const int64_t step = heed_pool_step(plot->pool), longest = rows > cols ? rows : cols;
+    const int64_t rows = heed_plot_pool_rows(plot->pool), cols = heed_plot_pool_cols(plot->pool);
+    const int64_t step = heed_plot_pool_step(plot->pool), longest = rows > cols ? rows : cols;
     int64_t queries, keys;
     char text[40];
-    heed_pool_sizes(plot->pool, &queries, &keys);
+    heed_plot_pool_sizes(plot->pool, &queries, &keys);
     all->pixels = longest < HEED_PLOT_THUMBNAIL ? (int)(HEED_PLOT_THUMBNAIL / longest) : 1;
     all->width = (double)(cols * all->pixels);
     all->height = (double)(rows * all->pixels);
@@ -72,13 +72,13 @@ static heed_status draw(cairo_t *cairo, const layout *all)
 {
     const heed_plot_grid *plot = all->plot;
     const heed_colours colours =
-        heed_cells_colours(plot->pool, 0, plot->layers * plot->heads, heed_pool_most);
+        heed_cells_colours(plot->pool, 0, plot->layers * plot->heads, heed_plot_pool_most);
     const double right = all->left + (double)plot->heads * (all->width + GAP) + 12.0;
     heed_heading_draw(cairo, &all->type, MARGIN, plot->title, plot->subtitle, all->note);
     draw_names(cairo, all);
     for (int64_t l = 0; l < plot->layers; l++)
         for (int64_t h = 0; h < plot->heads; h++)
-            TRY(heed_cells_draw(cairo, plot->pool, l * plot->heads + h, heed_pool_most, &colours,
+            TRY(heed_cells_draw(cairo, plot->pool, l * plot->heads + h, heed_plot_pool_most, &colours,
                                 floor(all->left) + (double)h * (all->width + GAP),
                                 floor(all->top) + (double)l * (all->height + GAP), all->pixels));
     heed_colour_bar(cairo, &all->type.label, right, all->top + 8.0, HEED_BAR_LEAST, &colours, "weight");

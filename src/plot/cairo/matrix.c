@@ -67,8 +67,8 @@ static void measure_axis(const layout *all, plot_axis *axis)
 static void measure(layout *all, int64_t queries, int64_t keys)
 {
     const heed_plot_matrix *plot = all->plot;
-    const int64_t rows = heed_pool_rows(plot->pool), cols = heed_pool_cols(plot->pool);
-    const int64_t step = heed_pool_step(plot->pool), longest = rows > cols ? rows : cols;
+    const int64_t rows = heed_plot_pool_rows(plot->pool), cols = heed_plot_pool_cols(plot->pool);
+    const int64_t step = heed_plot_pool_step(plot->pool), longest = rows > cols ? rows : cols;
     const int64_t pixels = HEED_PLOT_SIDE / longest;
     all->pixels = pixels < 1 ? 1 : pixels > MOST_CELL ? MOST_CELL : (int)pixels;
     all->panels = step > 1 ? 2 : 1;
@@ -152,7 +152,7 @@ static double panel_width(const layout *all)
 
 static heed_status draw(cairo_t *cairo, const layout *all)
 {
-    static const heed_cell_value values[] = {heed_pool_most, heed_pool_mean};
+    static const heed_cell_value values[] = {heed_plot_pool_most, heed_plot_pool_mean};
     const heed_plot_matrix *plot = all->plot;
     const double bar = fmax(fmin(all->height, 240.0), HEED_BAR_LEAST);
     double left = all->left;
@@ -179,7 +179,7 @@ heed_status heed_plot_draw_matrix(const char *path, const heed_plot_matrix *plot
     layout all = {.plot = plot};
     heed_canvas canvas;
     int64_t queries, keys;
-    heed_pool_sizes(plot->pool, &queries, &keys);
+    heed_plot_pool_sizes(plot->pool, &queries, &keys);
     heed_type_open(&all.type);
     measure(&all, queries, keys);
     const double needed =
