@@ -70,7 +70,7 @@ static void plan_segment(const heed_tensor *weights, heed_segment *segment, int6
 static bool size_segment(const heed_matrix *matrix, heed_segment *segment)
 {
     const bool blocks = segment->layout.format;
-    const int64_t units = blocks ? matrix->depth / segment->layout.span : matrix->cols;
+    const int64_t units = blocks ? matrix->depth / segment->layout.span : matrix->float_depth;
     const size_t unit =
         blocks ? segment->layout.bytes : (size_t)heed_type_bytes(segment->type, 1) * HEED_PANEL;
     size_t bytes;
@@ -162,6 +162,7 @@ heed_status heed_matrix_pack_in(heed_matrix_pool *pool, heed_matrix **matrix,
         m->any_16 = m->any_16 || (whole && segment->layout.format->group == 16);
     }
     m->depth = (m->cols + span - 1) / span * span;
+    m->float_depth = (m->cols + HEED_STEP - 1) / HEED_STEP * HEED_STEP;
     bool counted = m->cols <= INT64_MAX / 1024;
     for (int s = 0; s < count && counted; s++)
         counted = size_segment(m, &m->segment[s]);

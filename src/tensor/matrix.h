@@ -53,7 +53,8 @@ struct heed_product_kernels;
 
 struct heed_matrix {
     int64_t rows, cols, panels;
-    int64_t depth; /* cols rounded up to whole spans */
+    int64_t depth;       /* cols rounded up to whole spans */
+    int64_t float_depth; /* cols rounded up to whole steps, for products of floats */
     heed_product_kind kind;
     const struct heed_product_kernels *kernels;
     int segments;

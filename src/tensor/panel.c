@@ -150,6 +150,7 @@ void heed_panel_pack_floats(const heed_segment *segment, const heed_tensor *weig
     const int rows = (int)(segment->rows - row < HEED_PANEL ? segment->rows - row : HEED_PANEL);
     float x[AT_ONCE];
     uint16_t half[AT_ONCE];
+    memset(panel, 0, segment->panel_bytes);
     for (int r = 0; r < HEED_PANEL; r++)
         for (int64_t c = 0; c < cols; c += AT_ONCE) {
             const int n = (int)(cols - c < AT_ONCE ? cols - c : AT_ONCE);

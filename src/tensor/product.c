@@ -99,7 +99,7 @@ static void prepare_floats(const product_run *run, int64_t t)
     const int64_t row = t * m->kernels->float_rows;
     m->kernels->to_floats(run->call->x + row * run->call->x_stride, run->call->x_stride, m->cols,
                           (int)least(m->kernels->float_rows, run->call->n - row),
-                          run->floats + row * m->cols);
+                          run->floats + row * m->float_depth);
 }
 
 static const heed_segment *segment_of(const heed_matrix *matrix, int64_t panel)
@@ -133,7 +133,7 @@ static void multiply(const product_run *run, int64_t item, const heed_product_wo
     if (whole)
         m->kernels->whole_panel(segment, data, m->depth, run->tile + first, last - first, work, &out);
     else
-        m->kernels->float_panel(segment, data, m->cols, run->floats + first * rows * m->cols,
+        m->kernels->float_panel(segment, data, m->float_depth, run->floats + first * rows * m->float_depth,
                                 least(last * rows, call->n) - first * rows, work, &out);
 }
 

@@ -104,7 +104,11 @@ void heed_to_whole(const float *x, int64_t stride, int64_t cols, int64_t depth, 
 
 void heed_to_floats(const float *x, int64_t stride, int64_t cols, int rows, float *to)
 {
-    for (int64_t c = 0; c < cols; c++)
-        for (int r = 0; r < rows; r++)
-            to[c * rows + r] = x[r * stride + c];
+    int64_t c = 0;
+    for (; c + HEED_STEP <= cols; c += HEED_STEP)
+        for (int r = 0; r < rows; r++, to += HEED_STEP)
+            memcpy(to, x + r * stride + c, HEED_STEP * sizeof *to);
+    for (int r = 0; r < rows && c < cols; r++, to += HEED_STEP)
+        for (int i = 0; i < HEED_STEP; i++)
+            to[i] = c + i < cols ? x[r * stride + c + i] : 0.0f;
 }

@@ -1,7 +1,7 @@
 /* Rows of floats times a panel: of floats where they lie, or of a chunk made into floats first (16-bit
  * floats, block formats).
  *
- * A sum goes along a chunk of 128 columns by multiply-adds, one after the other, starting from zero; chunks'
+ * A sum goes along a chunk of 256 columns by multiply-adds, one after the other, starting from zero; chunks'
  * sums are added in order. So the rounding error grows with the root of the columns' number, not with itself,
  * and a row has the same bits in any company.
  */
@@ -20,17 +20,19 @@ INLINE void sums(const int rows, const float *panel, const float *x, int64_t col
 #pragma GCC unroll 8
         for (int p = 0; p < FLOAT_VECTORS; p++)
             sum[r][p] = (floats){0};
-    for (int64_t c = 0; c < cols; c++, panel += HEED_PANEL, x += rows) {
-        floats w[FLOAT_VECTORS];
-#pragma GCC unroll 8
-        for (int p = 0; p < FLOAT_VECTORS; p++)
-            w[p] = *(const floats *)(const void *)(panel + LANES * p);
-#pragma GCC unroll 16
-        for (int r = 0; r < rows; r++)
+    for (int64_t c = 0; c < cols; c += HEED_STEP, x += HEED_STEP * rows)
+#pragma GCC unroll 4
+        for (int i = 0; i < HEED_STEP; i++, panel += HEED_PANEL) {
+            floats w[FLOAT_VECTORS];
 #pragma GCC unroll 8
             for (int p = 0; p < FLOAT_VECTORS; p++)
-                sum[r][p] += w[p] * all(x[r]);
-    }
+                w[p] = *(const floats *)(const void *)(panel + LANES * p);
+#pragma GCC unroll 16
+            for (int r = 0; r < rows; r++)
+#pragma GCC unroll 8
+                for (int p = 0; p < FLOAT_VECTORS; p++)
+                    sum[r][p] += w[p] * all(x[HEED_STEP * r + i]);
+        }
 #pragma GCC unroll 16
     for (int r = 0; r < rows; r++)
 #pragma GCC unroll 8

@@ -66,6 +66,15 @@ void heed_finish_rows(const float *sum, int64_t first, int64_t rows, const heed_
         }
 }
 
+/* Fetches the lines that sums will be written to while these are worked out. */
+static void ask_for_rows(int64_t first, int rows, const heed_product_out *out)
+{
+    const float *to = out->out + first * out->stride;
+    for (int r = 0; r < rows; r++, to += out->stride)
+        for (int c = 0; c < out->count; c += 16)
+            __builtin_prefetch(to + c, 1, 3);
+}
+
 void heed_whole_panel(const heed_segment *segment, const uint8_t *panel, int64_t depth,
                       const heed_whole_tile *tile, int64_t tiles, const heed_product_work *work,
                       const heed_product_out *out)
@@ -87,6 +96,8 @@ void heed_whole_panel(const heed_segment *segment, const uint8_t *panel, int64_t
             for (int64_t t = first; t < last; t++) {
                 float *sum = work->sum + (t - first) * TILE_ROWS * HEED_PANEL;
                 const whole_piece piece = take_piece(&tile[t], &facts, c, cols, work);
+                if (c + cols == depth)
+                    ask_for_rows(t * TILE_ROWS, tile[t].rows, out);
                 heed_whole_tile_sums[segment->type][tile[t].rows - 1](work, &piece, c == 0, sum);
                 if (c + cols == depth)
                     heed_finish_rows(sum, t * TILE_ROWS, tile[t].rows, out);

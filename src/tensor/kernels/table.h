@@ -46,7 +46,7 @@ typedef struct heed_product_work {
 enum {
     HEED_CHUNK =
         640, /* most columns whose levels are taken apart at once: 20 KiB, below the first cache's size */
-    HEED_FLOAT_CHUNK = 128, /* the same for floats: 16 KiB */
+    HEED_FLOAT_CHUNK = 256, /* the same for floats: 32 KiB, of the second cache */
     HEED_BATCH = 512,       /* most rows whose sums wait while chunks go by */
 };
 
@@ -55,6 +55,7 @@ typedef struct heed_product_kernels {
     int whole_rows;   /* rows of a tile */
     int float_rows;
     void (*to_whole)(const float *x, int64_t stride, int64_t cols, int64_t depth, const heed_whole_tile *to);
+    /* `cols` rounded up to whole steps, with zeros. */
     void (*to_floats)(const float *x, int64_t stride, int64_t cols, int rows, float *to);
     /* Products of `tiles` tiles with a panel. All but the last tile are full. */
     void (*whole_panel)(const heed_segment *segment, const uint8_t *panel, int64_t depth,
