@@ -6,13 +6,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-static heed_status set(heed_pool *pool, heed_dict *dict, const char *name, heed_value value)
+static heed_status set(heed_chat_pool *pool, heed_dict *dict, const char *name, heed_value value)
 {
     return heed_value_dict_set(pool, dict, heed_plain(name, strlen(name)), value);
 }
 
 /* A user's text, what is no UTF-8 in it replaced by U+FFFD: a template works on characters. */
-static heed_status user_text(heed_pool *pool, const char *text, heed_value *value)
+static heed_status user_text(heed_chat_pool *pool, const char *text, heed_value *value)
 {
     const size_t size = strlen(text);
     heed_bytes mended = {0};
@@ -27,7 +27,7 @@ static heed_status user_text(heed_pool *pool, const char *text, heed_value *valu
         heed_bytes_add(&mended, length ? text + i : HEED_REPLACEMENT, length ? (size_t)length : 3);
         i += (size_t)(length ? length : bad);
     }
-    char *kept = mended.failed ? NULL : heed_pool_take(pool, mended.size + 1, 1);
+    char *kept = mended.failed ? NULL : heed_chat_pool_take(pool, mended.size + 1, 1);
     if (kept)
         memcpy(kept, mended.data, mended.size);
     free(mended.data);
@@ -35,7 +35,7 @@ static heed_status user_text(heed_pool *pool, const char *text, heed_value *valu
     return kept ? HEED_OK : heed_fail(HEED_NO_MEMORY, "no memory for the conversation");
 }
 
-static heed_status set_messages(heed_pool *pool, heed_dict *variables, const heed_message_turn *turns,
+static heed_status set_messages(heed_chat_pool *pool, heed_dict *variables, const heed_message_turn *turns,
                                 int count)
 {
     heed_value list;
@@ -52,14 +52,14 @@ static heed_status set_messages(heed_pool *pool, heed_dict *variables, const hee
     return set(pool, variables, "messages", list);
 }
 
-static heed_status set_token(heed_pool *pool, heed_dict *variables, const heed_tokenizer *tokenizer,
+static heed_status set_token(heed_chat_pool *pool, heed_dict *variables, const heed_tokenizer *tokenizer,
                              const char *name, int32_t id)
 {
     const char *text = heed_token_name(tokenizer, id);
     return text ? set(pool, variables, name, heed_value_text(text, strlen(text), false)) : HEED_OK;
 }
 
-static heed_status set_variables(heed_pool *pool, heed_dict *variables, const heed_tokenizer *tokenizer,
+static heed_status set_variables(heed_chat_pool *pool, heed_dict *variables, const heed_tokenizer *tokenizer,
                                  bool open)
 {
     const heed_special_tokens *special = &tokenizer->special;
@@ -72,8 +72,8 @@ static heed_status set_variables(heed_pool *pool, heed_dict *variables, const he
     return set_token(pool, variables, tokenizer, "pad_token", special->pad);
 }
 
-static heed_status render(heed_pool *pool, const heed_tokenizer *tokenizer, const heed_message_turn *turns,
-                          int count, bool open, heed_builder *out)
+static heed_status render(heed_chat_pool *pool, const heed_tokenizer *tokenizer,
+                          const heed_message_turn *turns, int count, bool open, heed_builder *out)
 {
     const heed_node *nodes;
     heed_value variables;
@@ -110,7 +110,7 @@ static heed_status tokenize(const heed_tokenizer *tokenizer, const heed_builder 
 heed_status heed_chat_tokens(const heed_tokenizer *tokenizer, const heed_message_turn *turns, int count,
                              bool open, unsigned flags, heed_tokens *tokens)
 {
-    heed_pool pool = {0};
+    heed_chat_pool pool = {0};
     heed_builder text = {0};
     const int64_t before = tokens->count;
     heed_status status = render(&pool, tokenizer, turns, count, open, &text);
@@ -119,6 +119,6 @@ heed_status heed_chat_tokens(const heed_tokenizer *tokenizer, const heed_message
     if (status)
         tokens->count = before;
     heed_builder_free(&text);
-    heed_pool_free(&pool);
+    heed_chat_pool_free(&pool);
     return status;
 }

@@ -8,7 +8,7 @@
 #include <string.h>
 
 typedef struct template_lexer {
-    heed_pool *pool;
+    heed_chat_pool *pool;
     const char *text;
     size_t size, at;
     int line;
@@ -20,14 +20,14 @@ typedef struct template_lexer {
 
 static heed_status add(template_lexer *lexer, heed_token_kind kind, const char *text, size_t size)
 {
-    char *copy = heed_pool_take(lexer->pool, size + 1, 1);
+    char *copy = heed_chat_pool_take(lexer->pool, size + 1, 1);
     if (!copy)
         return HEED_NO_MEMORY;
     if (size)
         memcpy(copy, text, size);
     if (lexer->count == lexer->capacity) {
         const size_t wanted = lexer->capacity ? 2 * lexer->capacity : 64;
-        heed_token *wider = heed_pool_take(lexer->pool, wanted, sizeof *wider);
+        heed_token *wider = heed_chat_pool_take(lexer->pool, wanted, sizeof *wider);
         if (!wider)
             return HEED_NO_MEMORY;
         if (lexer->count)
@@ -248,7 +248,7 @@ static heed_status lex_code(template_lexer *lexer)
                      print ? "{{" : "{%");
 }
 
-heed_status heed_template_tokens(heed_pool *pool, const char *text, size_t size, heed_token **tokens)
+heed_status heed_template_tokens(heed_chat_pool *pool, const char *text, size_t size, heed_token **tokens)
 {
     if (size && text[size - 1] == '\n') /* one newline at the end goes */
         size -= size > 1 && text[size - 2] == '\r' ? 2 : 1;

@@ -8,7 +8,7 @@ static heed_status parse_body(heed_parser *parser, const char *const *ends, cons
 
 heed_node *heed_node_new(heed_parser *parser, heed_node_kind kind)
 {
-    heed_node *node = heed_pool_take(parser->pool, 1, sizeof *node);
+    heed_node *node = heed_chat_pool_take(parser->pool, 1, sizeof *node);
     if (node) {
         node->kind = kind;
         node->line = parser->token->line;
@@ -275,7 +275,7 @@ static heed_status parse_body(heed_parser *parser, const char *const *ends, cons
     return HEED_OK;
 }
 
-heed_status heed_template_parse(heed_pool *pool, const char *text, size_t size, const heed_node **nodes)
+heed_status heed_template_parse(heed_chat_pool *pool, const char *text, size_t size, const heed_node **nodes)
 {
     static const char *const ends[] = {NULL};
     heed_token *tokens;

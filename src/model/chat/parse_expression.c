@@ -211,7 +211,7 @@ static heed_status parse_string(heed_parser *parser, const heed_node **node)
     heed_value value = heed_value_text(parser->token->text, parser->token->size, false);
     while (parser->token[1].kind == HEED_TOKEN_STRING) {
         const size_t size = value.string.size + parser->token[1].size;
-        char *both = heed_pool_take(parser->pool, size + 1, 1);
+        char *both = heed_chat_pool_take(parser->pool, size + 1, 1);
         if (!both)
             return HEED_NO_MEMORY;
         memcpy(both, value.string.text, value.string.size);

@@ -209,7 +209,7 @@ heed_status heed_run_nodes(heed_renderer *renderer, const heed_node *node)
     return HEED_OK;
 }
 
-heed_status heed_template_render(heed_pool *pool, const heed_node *nodes, heed_dict *variables,
+heed_status heed_template_render(heed_chat_pool *pool, const heed_node *nodes, heed_dict *variables,
                                  heed_builder *out)
 {
     heed_scope global = {variables, NULL};

@@ -51,11 +51,11 @@ typedef struct heed_node {
 } heed_node;
 
 /* Reads a template; nodes live in the pool. HEED_UNSUPPORTED names what is not understood, and its line. */
-heed_status heed_template_parse(heed_pool *pool, const char *text, size_t size, const heed_node **nodes);
+heed_status heed_template_parse(heed_chat_pool *pool, const char *text, size_t size, const heed_node **nodes);
 
 /* Writes what the template makes of the variables. HEED_INVALID with the template's own words when it raises
  * an exception. */
-heed_status heed_template_render(heed_pool *pool, const heed_node *nodes, heed_dict *variables,
+heed_status heed_template_render(heed_chat_pool *pool, const heed_node *nodes, heed_dict *variables,
                                  heed_builder *out);
 
 /* --- parts of the parser --- */
@@ -81,10 +81,10 @@ typedef struct heed_token {
 } heed_token;
 
 /* All tokens, an END last. */
-heed_status heed_template_tokens(heed_pool *pool, const char *text, size_t size, heed_token **tokens);
+heed_status heed_template_tokens(heed_chat_pool *pool, const char *text, size_t size, heed_token **tokens);
 
 typedef struct heed_parser {
-    heed_pool *pool;
+    heed_chat_pool *pool;
     const heed_token *token;
     int depth, loops;
 } heed_parser;
@@ -106,7 +106,7 @@ typedef struct heed_scope {
 } heed_scope;
 
 typedef struct heed_renderer {
-    heed_pool *pool;
+    heed_chat_pool *pool;
     heed_builder *out;
     heed_scope *scope;
     heed_scope *global;

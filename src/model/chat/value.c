@@ -10,13 +10,13 @@
 enum { POOL_BLOCK = 1 << 16 };
 static const size_t pool_limit = (size_t)1 << 28;
 
-struct heed_pool_block {
-    struct heed_pool_block *next;
+struct heed_chat_pool_block {
+    struct heed_chat_pool_block *next;
     size_t used, size;
     max_align_t data[];
 };
 
-void *heed_pool_take(heed_pool *pool, size_t count, size_t size)
+void *heed_chat_pool_take(heed_chat_pool *pool, size_t count, size_t size)
 {
     size_t bytes;
     if (__builtin_mul_overflow(count, size, &bytes) || bytes > pool_limit ||
@@ -25,7 +25,7 @@ void *heed_pool_take(heed_pool *pool, size_t count, size_t size)
         return NULL;
     }
     bytes = (bytes + sizeof(max_align_t) - 1) / sizeof(max_align_t) * sizeof(max_align_t);
-    struct heed_pool_block *block = pool->block;
+    struct heed_chat_pool_block *block = pool->block;
     if (!block || block->size - block->used < bytes) {
         const size_t wanted = bytes > POOL_BLOCK ? bytes : POOL_BLOCK;
         block = calloc(1, sizeof *block + wanted);
@@ -43,10 +43,10 @@ void *heed_pool_take(heed_pool *pool, size_t count, size_t size)
     return taken;
 }
 
-void heed_pool_free(heed_pool *pool)
+void heed_chat_pool_free(heed_chat_pool *pool)
 {
     while (pool->block) {
-        struct heed_pool_block *next = pool->block->next;
+        struct heed_chat_pool_block *next = pool->block->next;
         free(pool->block);
         pool->block = next;
     }
@@ -73,12 +73,12 @@ heed_value heed_value_text(const char *text, size_t size, bool user)
 }
 
 /* Room for one more entry of `size` bytes; the old array stays in the pool. */
-static void *room(heed_pool *pool, void *entries, size_t count, size_t *capacity, size_t size)
+static void *room(heed_chat_pool *pool, void *entries, size_t count, size_t *capacity, size_t size)
 {
     if (count < *capacity)
         return entries;
     const size_t wanted = *capacity ? *capacity * 2 : 4;
-    void *wider = heed_pool_take(pool, wanted, size);
+    void *wider = heed_chat_pool_take(pool, wanted, size);
     if (wider && count)
         memcpy(wider, entries, count * size);
     if (wider)
@@ -86,13 +86,13 @@ static void *room(heed_pool *pool, void *entries, size_t count, size_t *capacity
     return wider;
 }
 
-heed_status heed_value_list_new(heed_pool *pool, heed_value *list)
+heed_status heed_value_list_new(heed_chat_pool *pool, heed_value *list)
 {
-    *list = (heed_value){.kind = HEED_VALUE_LIST, .list = heed_pool_take(pool, 1, sizeof(heed_list))};
+    *list = (heed_value){.kind = HEED_VALUE_LIST, .list = heed_chat_pool_take(pool, 1, sizeof(heed_list))};
     return list->list ? HEED_OK : HEED_NO_MEMORY;
 }
 
-heed_status heed_value_list_add(heed_pool *pool, heed_list *list, heed_value item)
+heed_status heed_value_list_add(heed_chat_pool *pool, heed_list *list, heed_value item)
 {
     heed_value *items = room(pool, list->item, list->count, &list->capacity, sizeof *items);
     if (!items)
@@ -102,9 +102,9 @@ heed_status heed_value_list_add(heed_pool *pool, heed_list *list, heed_value ite
     return HEED_OK;
 }
 
-heed_status heed_value_dict_new(heed_pool *pool, heed_value *dict)
+heed_status heed_value_dict_new(heed_chat_pool *pool, heed_value *dict)
 {
-    *dict = (heed_value){.kind = HEED_VALUE_DICT, .dict = heed_pool_take(pool, 1, sizeof(heed_dict))};
+    *dict = (heed_value){.kind = HEED_VALUE_DICT, .dict = heed_chat_pool_take(pool, 1, sizeof(heed_dict))};
     return dict->dict ? HEED_OK : HEED_NO_MEMORY;
 }
 
@@ -116,7 +116,7 @@ const heed_value *heed_value_dict_find(const heed_dict *dict, const char *key, s
     return NULL;
 }
 
-heed_status heed_value_dict_set(heed_pool *pool, heed_dict *dict, heed_string key, heed_value value)
+heed_status heed_value_dict_set(heed_chat_pool *pool, heed_dict *dict, heed_string key, heed_value value)
 {
     for (size_t i = 0; i < dict->count; i++)
         if (dict->entry[i].key.size == key.size && !memcmp(dict->entry[i].key.text, key.text, key.size)) {
@@ -298,14 +298,14 @@ void heed_builder_free(heed_builder *builder)
     *builder = (heed_builder){0};
 }
 
-heed_status heed_builder_take(heed_builder *builder, heed_pool *pool, heed_string *string)
+heed_status heed_builder_take(heed_builder *builder, heed_chat_pool *pool, heed_string *string)
 {
     heed_status status = HEED_OK;
     const size_t size = builder->text.size;
     char *text = NULL;
     if (builder->text.failed || builder->user.failed)
         status = heed_fail(HEED_NO_MEMORY, "no memory for the chat template");
-    else if (!(text = heed_pool_take(pool, 2, size + 1)))
+    else if (!(text = heed_chat_pool_take(pool, 2, size + 1)))
         status = HEED_NO_MEMORY;
     if (!status) {
         if (size) {

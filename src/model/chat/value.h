@@ -9,14 +9,14 @@
 #include "model/tokenizer/bytes.h"
 
 /* Memory that is freed at once. */
-typedef struct heed_pool {
-    struct heed_pool_block *block;
+typedef struct heed_chat_pool {
+    struct heed_chat_pool_block *block;
     size_t bytes;
-} heed_pool;
+} heed_chat_pool;
 
-void *heed_pool_take(heed_pool *pool, size_t count,
-                     size_t size); /* zeroed; NULL with a message at the limit */
-void heed_pool_free(heed_pool *pool);
+void *heed_chat_pool_take(heed_chat_pool *pool, size_t count,
+                          size_t size); /* zeroed; NULL with a message at the limit */
+void heed_chat_pool_free(heed_chat_pool *pool);
 
 typedef enum heed_value_kind {
     HEED_VALUE_UNDEFINED,
@@ -76,10 +76,10 @@ heed_value heed_value_int(int64_t whole);
 heed_value heed_value_text(const char *text, size_t size, bool user); /* keeps the pointer */
 heed_value heed_value_string(heed_string string);
 
-heed_status heed_value_list_new(heed_pool *pool, heed_value *list);
-heed_status heed_value_list_add(heed_pool *pool, heed_list *list, heed_value item);
-heed_status heed_value_dict_new(heed_pool *pool, heed_value *dict);
-heed_status heed_value_dict_set(heed_pool *pool, heed_dict *dict, heed_string key, heed_value value);
+heed_status heed_value_list_new(heed_chat_pool *pool, heed_value *list);
+heed_status heed_value_list_add(heed_chat_pool *pool, heed_list *list, heed_value item);
+heed_status heed_value_dict_new(heed_chat_pool *pool, heed_value *dict);
+heed_status heed_value_dict_set(heed_chat_pool *pool, heed_dict *dict, heed_string key, heed_value value);
 const heed_value *heed_value_dict_find(const heed_dict *dict, const char *key, size_t size);
 static inline heed_string heed_plain(const char *text, size_t size)
 {
@@ -107,7 +107,7 @@ void heed_builder_add(heed_builder *builder, heed_string string);
 void heed_builder_add_text(heed_builder *builder, const char *text, bool user);
 void heed_builder_free(heed_builder *builder);
 /* The string, in the pool; frees the builder's own memory. */
-heed_status heed_builder_take(heed_builder *builder, heed_pool *pool, heed_string *string);
+heed_status heed_builder_take(heed_builder *builder, heed_chat_pool *pool, heed_string *string);
 
 /* What {{ value }} writes. HEED_UNSUPPORTED for lists and the like. */
 heed_status heed_value_write(heed_value value, heed_builder *out);
