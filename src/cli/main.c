@@ -13,7 +13,7 @@ const cli_command *const cli_commands[] = {
 #ifdef HEED_BENCH
     &cli_bench,
 #endif
-    &cli_help,    NULL,
+    &cli_compare, &cli_help,     NULL,
 };
 
 static const char *command_word(int i)
