@@ -64,7 +64,8 @@ static heed_matrix *pack(const problem *p, heed_product_kind kind, heed_isa isa,
 }
 
 /* The product of rows first.. of x; freed by the caller. */
-static float *multiply(const heed_matrix *matrix, const problem *p, int64_t first, int64_t n, int threads)
+static float *multiply_by(const heed_matrix *matrix, const problem *p, int64_t first, int64_t n, int threads,
+                          bool fine)
 {
     const int64_t rows = heed_matrix_rows(matrix);
     float *out = malloc((size_t)(n * rows) * sizeof *out);
@@ -76,19 +77,25 @@ static float *multiply(const heed_matrix *matrix, const problem *p, int64_t firs
                                               .n = n,
                                               .x_stride = p->cols,
                                               .out_stride = rows,
+                                              .fine = fine,
                                               .scratch = scratch,
                                               .threads = threads});
     free(scratch);
     return out;
 }
 
+static float *multiply(const heed_matrix *matrix, const problem *p, int64_t first, int64_t n, int threads)
+{
+    return multiply_by(matrix, p, first, n, threads, false);
+}
+
 /* Activations of a row as whole numbers. */
 typedef struct whole_row {
-    int8_t n[4096];
+    int16_t n[4096];
     float scale[128];
 } whole_row;
 
-static void to_whole(const float *x, int64_t cols, whole_row *to)
+static void to_whole(const float *x, int64_t cols, bool fine, whole_row *to)
 {
     memset(to, 0, sizeof *to);
     for (int64_t b = 0; b * 32 < cols; b++) {
@@ -98,10 +105,10 @@ static void to_whole(const float *x, int64_t cols, whole_row *to)
             most = fmaxf(most, fabsf(x[b * 32 + i]));
         if (most < 1e-30f)
             continue;
-        const float inverse = 127.0f / most;
-        to->scale[b] = most / 127.0f;
+        const float full = fine ? 16256.0f : 127.0f, inverse = full / most;
+        to->scale[b] = most / full;
         for (int64_t i = 0; i < count; i++)
-            to->n[b * 32 + i] = (int8_t)rintf(x[b * 32 + i] * inverse);
+            to->n[b * 32 + i] = (int16_t)rintf(x[b * 32 + i] * inverse);
     }
 }
 
@@ -156,7 +163,7 @@ static int64_t odd_cols(heed_type type, int i)
     return block * units[block > 32][i];
 }
 
-static void check_fast(const problem *p, heed_isa isa)
+static void check_fast(const problem *p, heed_isa isa, bool fine)
 {
 #if defined(__x86_64__)
     const bool fused = isa != HEED_ISA_PORTABLE;
@@ -164,10 +171,10 @@ static void check_fast(const problem *p, heed_isa isa)
     const bool fused = true;
 #endif
     heed_matrix *matrix = pack(p, HEED_PRODUCT_FAST, isa, 2);
-    float *out = multiply(matrix, p, 0, p->n, 1);
+    float *out = multiply_by(matrix, p, 0, p->n, 1, fine);
     for (int64_t i = 0; i < p->n; i++) {
         whole_row x;
-        to_whole(p->x + i * p->cols, p->cols, &x);
+        to_whole(p->x + i * p->cols, p->cols, fine, &x);
         for (int64_t r = 0; r < p->rows; r++) {
             const float right = fast_definition(p, r, &x, fused), is = out[i * p->rows + r];
             if (memcmp(&right, &is, sizeof is) != 0)
@@ -189,7 +196,8 @@ static void fast_products_are_those_of_whole_numbers_bit_for_bit(void **state)
             for (const heed_isa *isa = isas(); *isa; isa++) {
                 problem p = make((heed_type)type, rows[i], odd_cols((heed_type)type, i), n[i],
                                  (uint64_t)(type * 4 + i));
-                check_fast(&p, *isa);
+                check_fast(&p, *isa, false);
+                check_fast(&p, *isa, true);
                 drop(&p);
             }
 }
@@ -250,7 +258,7 @@ static void fast_products_are_within_the_rounding_of_activations(void **state)
         problem p = make((heed_type)type, 40, 768, 9, (uint64_t)type);
         float *w = malloc((size_t)p.cols * sizeof *w);
         heed_matrix *matrix = pack(&p, HEED_PRODUCT_FAST, HEED_ISA_AUTO, 1);
-        float *out = multiply(matrix, &p, 0, p.n, 1);
+        float *out = multiply(matrix, &p, 0, p.n, 1), *finer = multiply_by(matrix, &p, 0, p.n, 1, true);
         for (int64_t r = 0; r < p.rows; r++) {
             heed_load((heed_type)type, p.stored + r * heed_type_bytes((heed_type)type, p.cols), w, p.cols);
             for (int64_t k = 0; k < p.n; k++) {
@@ -266,10 +274,12 @@ static void fast_products_are_within_the_rounding_of_activations(void **state)
                     }
                     bound += (double)most / 127 * (0.5 + 0x1p-16) * weights;
                 }
-                assert_true(fabs(out[k * p.rows + r] - right) <= bound + 2e-5 * size);
+                assert_true(fabs(out[k * p.rows + r] - right) <= bound + 2e-6 * size);
+                assert_true(fabs(finer[k * p.rows + r] - right) <= bound / 128 + 2e-6 * size);
             }
         }
         free(out);
+        free(finer);
         free(w);
         heed_matrix_free(matrix);
         drop(&p);
@@ -280,14 +290,14 @@ static void a_row_has_the_same_bits_in_any_company_and_on_any_threads(void **sta
 {
     (void)state;
     for (int type = 0; type < HEED_TYPES; type++)
-        for (int kind = 0; kind < 2; kind++)
+        for (int kind = 0; kind < 3; kind++) /* fast, exact, fine */
             for (const heed_isa *isa = isas(); *isa; isa++) {
                 const int64_t cols = heed_block_format_of((heed_type)type) ? 768 : 140;
                 problem p = make((heed_type)type, 75, cols, MOST_ROWS, (uint64_t)(type + 50 * kind));
-                heed_matrix *matrix = pack(&p, (heed_product_kind)kind, *isa, 3);
-                float *whole = multiply(matrix, &p, 0, MOST_ROWS, 3);
+                heed_matrix *matrix = pack(&p, kind == 1 ? HEED_PRODUCT_EXACT : HEED_PRODUCT_FAST, *isa, 3);
+                float *whole = multiply_by(matrix, &p, 0, MOST_ROWS, 3, kind == 2);
                 for (int64_t first = 0, n = 1; first + n <= MOST_ROWS; first += n, n = n % 9 + 1) {
-                    float *part = multiply(matrix, &p, first, n, (int)(n % 4) + 1);
+                    float *part = multiply_by(matrix, &p, first, n, (int)(n % 4) + 1, kind == 2);
                     assert_memory_equal(part, whole + first * 75, (size_t)(n * 75) * sizeof *part);
                     free(part);
                 }

@@ -10,7 +10,7 @@ typedef struct product_run {
     const heed_matrix *matrix;
     const heed_product_call *call;
     int threads;
-    int8_t *whole;
+    int8_t *whole, *low;
     float *scale;
     heed_whole_sums by32, by16;
     float *floats;
@@ -44,6 +44,7 @@ static size_t carve(product_run *run, void *base, int64_t n, int threads)
     run->tiles = (n + kernels->whole_rows - 1) / kernels->whole_rows;
     if (m->any_whole) {
         run->whole = heed_arena_take(&arena, numbers, sizeof *run->whole);
+        run->low = heed_arena_take(&arena, numbers, sizeof *run->low);
         run->scale = heed_arena_take(&arena, numbers / HEED_WHOLE, sizeof *run->scale);
         run->by32 = take_sums(&arena, numbers / HEED_WHOLE);
         if (m->any_16)
@@ -86,6 +87,7 @@ static void prepare_whole(const product_run *run, int64_t t)
     heed_whole_tile *tile = &run->tile[t];
     *tile = (heed_whole_tile){.rows = (int)least(m->kernels->whole_rows, run->call->n - row),
                               .whole = run->whole + before,
+                              .low = run->call->fine ? run->low + before : NULL,
                               .scale = run->scale + before / HEED_WHOLE,
                               .by32 = sums_from(run->by32, before / HEED_WHOLE),
                               .by16 = sums_from(run->by16, before / 16)};

@@ -51,6 +51,8 @@ typedef struct heed_product_call {
     int64_t n, x_stride, out_stride;
     const float *bias; /* [rows] or NULL */
     bool add;
+    bool fine; /* activations of FAST products get two bytes, for rounding 128 times finer, and weights are
+                  still read once */
     void *scratch;
     int threads;
 } heed_product_call;

@@ -21,26 +21,58 @@ INLINE int32_t largest(const float x[HEED_WHOLE])
     return _mm_cvtsi128_si32(four_most);
 }
 
-INLINE void round_all(const float x[HEED_WHOLE], float inverse, int8_t n[HEED_WHOLE], int32_t sum[2])
+/* 32 numbers of 16 bits, in order, to bytes. */
+INLINE void put_bytes(__m256i first, __m256i last, int8_t *to)
+{
+    /* packing works within halves of a vector */
+    const __m256i packed = _mm256_packs_epi16(first, last);
+    _mm256_storeu_si256((__m256i *)(void *)to, _mm256_permute4x64_epi64(packed, 0xd8));
+}
+
+INLINE int32_t sum_of(__m256i x)
+{
+    const __m256i pairs = _mm256_madd_epi16(x, _mm256_set1_epi16(1));
+    __m128i sum = _mm_add_epi32(_mm256_castsi256_si128(pairs), _mm256_extracti128_si256(pairs, 1));
+    sum = _mm_add_epi32(sum, _mm_shuffle_epi32(sum, 0x4e));
+    sum = _mm_add_epi32(sum, _mm_shuffle_epi32(sum, 0xb1));
+    return _mm_cvtsi128_si32(sum);
+}
+
+INLINE void round_all(const float x[HEED_WHOLE], float inverse, int8_t *whole, int8_t *low, int32_t sum[2])
 {
     const __m256 by = _mm256_set1_ps(inverse);
-    __m256i part[4];
-#pragma GCC unroll 4
-    for (int i = 0; i < 4; i++)
-        part[i] = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(x + 8 * i), by));
-    /* packing works within halves of a vector: 32-bit pieces come out as 0 2 4 6 1 3 5 7 */
-    const __m256i packed =
-        _mm256_packs_epi16(_mm256_packs_epi32(part[0], part[1]), _mm256_packs_epi32(part[2], part[3]));
-    const __m256i bytes32 = _mm256_permutevar8x32_epi32(packed, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
-    _mm256_storeu_si256((__m256i *)(void *)n, bytes32);
-    const __m256i fours =
-        _mm256_madd_epi16(_mm256_maddubs_epi16(_mm256_set1_epi8(1), bytes32), _mm256_set1_epi16(1));
-    __m256i pairs = _mm256_add_epi32(fours, _mm256_shuffle_epi32(fours, 0x4e));
-    pairs = _mm256_add_epi32(pairs, _mm256_shuffle_epi32(pairs, 0xb1));
-    sum[0] = _mm256_extract_epi32(pairs, 0);
-    sum[1] = _mm256_extract_epi32(pairs, 4);
+    __m256i n[2];
+#pragma GCC unroll 2
+    for (int i = 0; i < 2; i++) {
+        const __m256i a = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(x + 16 * i), by));
+        const __m256i b = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(x + 16 * i + 8), by));
+        n[i] = _mm256_permute4x64_epi64(_mm256_packs_epi32(a, b), 0xd8);
+        sum[i] = sum_of(n[i]);
+    }
+    if (low) {
+        const __m256i half = _mm256_set1_epi16(64), mask = _mm256_set1_epi16(127);
+        __m256i rest[2];
+#pragma GCC unroll 2
+        for (int i = 0; i < 2; i++) {
+            rest[i] = _mm256_sub_epi16(_mm256_and_si256(_mm256_add_epi16(n[i], half), mask), half);
+            n[i] = _mm256_srai_epi16(_mm256_sub_epi16(n[i], rest[i]), 7);
+        }
+        put_bytes(rest[0], rest[1], low);
+    }
+    put_bytes(n[0], n[1], whole);
 }
 #else
+/* Ties to even. */
+INLINE int32_t nearest_whole(float x)
+{
+#if defined(__aarch64__)
+    return (int32_t)rintf(x);
+#else
+    /* adding 1.5 2^23 rounds to a whole number; products are not fused with sums where this is compiled */
+    return (int32_t)(heed_bits_of_float(x + 12582912.0f) - 0x4b400000u);
+#endif
+}
+
 INLINE int32_t largest(const float x[HEED_WHOLE])
 {
     int32_t most = 0;
@@ -51,29 +83,39 @@ INLINE int32_t largest(const float x[HEED_WHOLE])
     return most;
 }
 
-INLINE void round_all(const float x[HEED_WHOLE], float inverse, int8_t n[HEED_WHOLE], int32_t sum[2])
+INLINE void round_all(const float x[HEED_WHOLE], float inverse, int8_t *whole, int8_t *low, int32_t sum[2])
 {
-    const float shift = 12582912.0f; /* 1.5 2^23: adding it rounds to a whole number */
     sum[0] = sum[1] = 0;
     for (int i = 0; i < HEED_WHOLE; i++) {
-        volatile float product = x[i] * inverse; /* not fused with the sum, which would round once */
-        n[i] = (int8_t)(int32_t)(heed_bits_of_float(product + shift) - 0x4b400000u);
-        sum[i / 16] += n[i];
+        const int32_t n = nearest_whole(x[i] * inverse);
+        const int32_t rest = low ? ((n + 64) & 127) - 64 : 0;
+        whole[i] = (int8_t)(low ? (n - rest) >> 7 : n);
+        if (low)
+            low[i] = (int8_t)rest;
+        sum[i / 16] += n;
     }
 }
 #endif
 
+static void put_row(const int8_t n[HEED_WHOLE], int rows, int8_t *to)
+{
+#pragma GCC unroll 8
+    for (int s = 0; s < HEED_WHOLE / HEED_STEP; s++)
+        memcpy(to + s * rows * HEED_STEP, n + s * HEED_STEP, HEED_STEP);
+}
+
 static void block_to_whole(const float x[HEED_WHOLE], int64_t b, int row, const heed_whole_tile *to)
 {
     const int rows = to->rows;
-    const int32_t most = largest(x);
-    const float far = heed_float_from_bits((uint32_t)most);
-    const bool finite = most < 0x7f800000, some = finite && far >= 1e-30f;
-    int8_t n[HEED_WHOLE] = {0};
+    const float most = to->low ? 127 * 128 : 127;
+    const int32_t bits = largest(x);
+    const float far = heed_float_from_bits((uint32_t)bits);
+    const bool finite = bits < 0x7f800000, some = finite && far >= 1e-30f;
+    int8_t whole[HEED_WHOLE] = {0}, low[HEED_WHOLE] = {0};
     int32_t sum[2] = {0, 0};
     if (some)
-        round_all(x, 127.0f / far, n, sum);
-    const float scale = some ? far / 127.0f : finite ? 0.0f : NAN;
+        round_all(x, most / far, whole, to->low ? low : NULL, sum);
+    const float scale = some ? far / most : finite ? 0.0f : NAN;
     to->scale[b * rows + row] = scale;
     to->by32.sum[b * rows + row] = sum[0] + sum[1];
     to->by32.shift[b * rows + row] = scale * (float)(sum[0] + sum[1]);
@@ -81,10 +123,10 @@ static void block_to_whole(const float x[HEED_WHOLE], int64_t b, int row, const 
         to->by16.sum[(2 * b + half) * rows + row] = sum[half];
         to->by16.shift[(2 * b + half) * rows + row] = scale * (float)sum[half];
     }
-    int8_t *whole = to->whole + (b * HEED_WHOLE * rows + row * HEED_STEP);
-#pragma GCC unroll 8
-    for (int s = 0; s < HEED_WHOLE / HEED_STEP; s++)
-        memcpy(whole + s * rows * HEED_STEP, n + s * HEED_STEP, HEED_STEP);
+    const int64_t at = b * HEED_WHOLE * rows + row * HEED_STEP;
+    put_row(whole, rows, to->whole + at);
+    if (to->low)
+        put_row(low, rows, to->low + at);
 }
 
 void heed_to_whole(const float *x, int64_t stride, int64_t cols, int64_t depth, const heed_whole_tile *to)

@@ -16,7 +16,7 @@ INLINE void prefetch(const uint8_t *at, whole_kind kind)
         __builtin_prefetch(at + AHEAD + 64 * i, 0, 3);
 }
 
-WHOLE INLINE void few(whole_kind kind, const heed_panel_layout *layout, const uint8_t *panel,
+WHOLE INLINE void few(whole_kind kind, const int fine, const heed_panel_layout *layout, const uint8_t *panel,
                       const whole_piece *piece, float *to)
 {
     const bytes table = table_vector(layout->format);
@@ -29,24 +29,33 @@ WHOLE INLINE void few(whole_kind kind, const heed_panel_layout *layout, const ui
     for (int64_t block = 0; block < piece->blocks; block += blocks, panel += layout->bytes)
         for (int b = 0; b < blocks; b++) {
             const int8_t *x = piece->whole + (block + b) * HEED_WHOLE;
+            const int8_t *x_low = fine ? piece->low + (block + b) * HEED_WHOLE : NULL;
             const uint8_t *level = panel + layout->levels + (size_t)b * layout->level_bytes;
             const floats scale = all(piece->scale[block + b]);
             prefetch(panel + layout->bytes * (size_t)b / (size_t)blocks, kind);
 #pragma GCC unroll 2
             for (int g = 0; g < groups; g++) {
                 const int64_t at = (block + b) * groups + g;
-                ints whole[PANEL_VECTORS];
+                ints whole[PANEL_VECTORS], low[PANEL_VECTORS];
 #pragma GCC unroll 8
-                for (int p = 0; p < PANEL_VECTORS; p++)
-                    whole[p] = (ints){0} + piece->init[at];
+                for (int p = 0; p < PANEL_VECTORS; p++) {
+                    low[p] = (ints){0} + piece->init[at];
+                    whole[p] = fine ? (ints){0} : low[p];
+                }
 #pragma GCC unroll 8
                 for (int s = g * steps; s < (g + 1) * steps; s++) {
                     const ints four_x = four(x + HEED_STEP * s);
 #pragma GCC unroll 8
-                    for (int p = 0; p < PANEL_VECTORS; p++)
-                        whole[p] =
-                            dot(whole[p], level_vector(kind, level, s, p, table), four_x, kind_small(kind));
+                    for (int p = 0; p < PANEL_VECTORS; p++) {
+                        const bytes w = level_vector(kind, level, s, p, table);
+                        whole[p] = dot(whole[p], w, four_x, kind_small(kind));
+                        if (fine)
+                            low[p] = dot(low[p], w, four(x_low + HEED_STEP * s), kind_small(kind));
+                    }
                 }
+#pragma GCC unroll 8
+                for (int p = 0; p < PANEL_VECTORS && fine; p++)
+                    whole[p] = (whole[p] << 7) + low[p];
 #pragma GCC unroll 8
                 for (int p = 0; p < PANEL_VECTORS; p++) {
                     const floats w = scale_vector(kind, layout, panel, b * groups + g, p);
@@ -62,13 +71,18 @@ WHOLE INLINE void few(whole_kind kind, const heed_panel_layout *layout, const ui
         *(floats_any *)(void *)(to + LANES * p) = sum[p];
 }
 
-#define FEW(type, bits, group, zero, offsets, own, table, bf16)                                              \
+#define FEW(type, ...)                                                                                       \
     WHOLE static void few_##type(const heed_panel_layout *layout, const uint8_t *panel,                      \
                                  const whole_piece *piece, float *to)                                        \
     {                                                                                                        \
-        few((whole_kind){bits, group, zero, offsets, own, table, bf16}, layout, panel, piece, to);           \
+        few((whole_kind){__VA_ARGS__}, 0, layout, panel, piece, to);                                         \
+    }                                                                                                        \
+    WHOLE static void fine_##type(const heed_panel_layout *layout, const uint8_t *panel,                     \
+                                  const whole_piece *piece, float *to)                                       \
+    {                                                                                                        \
+        few((whole_kind){__VA_ARGS__}, 1, layout, panel, piece, to);                                         \
     }
 WHOLE_KINDS(FEW)
 
-#define NAME(type, bits, group, zero, offsets, own, table, bf16) [HEED_##type] = few_##type,
-whole_few *const heed_whole_few[HEED_TYPES] = {WHOLE_KINDS(NAME)};
+#define NAME(type, ...) [HEED_##type] = {few_##type, fine_##type},
+whole_few *const heed_whole_few[HEED_TYPES][2] = {WHOLE_KINDS(NAME)};

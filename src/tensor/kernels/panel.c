@@ -21,6 +21,7 @@ static whole_piece take_piece(const heed_whole_tile *tile, const whole_facts *fa
     return (whole_piece){.rows = tile->rows,
                          .blocks = cols / HEED_WHOLE,
                          .whole = tile->whole + first * rows,
+                         .low = tile->low ? tile->low + first * rows : NULL,
                          .scale = tile->scale + first / HEED_WHOLE * rows,
                          .init = work->init,
                          .shift = sums->shift + at};
@@ -83,7 +84,7 @@ void heed_whole_panel(const heed_segment *segment, const uint8_t *panel, int64_t
     const whole_facts facts = heed_whole_facts_of(layout->format, SIGNED_LEVELS);
     if (tiles == 1 && tile->rows == 1) {
         const whole_piece piece = take_piece(tile, &facts, 0, depth, work);
-        heed_whole_few[segment->type](layout, panel, &piece, work->sum);
+        heed_whole_few[segment->type][tile->low != NULL](layout, panel, &piece, work->sum);
         heed_finish_rows(work->sum, 0, 1, out);
         return;
     }
@@ -98,7 +99,8 @@ void heed_whole_panel(const heed_segment *segment, const uint8_t *panel, int64_t
                 const whole_piece piece = take_piece(&tile[t], &facts, c, cols, work);
                 if (c + cols == depth)
                     ask_for_rows(t * TILE_ROWS, tile[t].rows, out);
-                heed_whole_tile_sums[segment->type][tile[t].rows - 1](work, &piece, c == 0, sum);
+                heed_whole_tile_sums[segment->type][tile[t].rows - 1][tile->low != NULL](work, &piece, c == 0,
+                                                                                         sum);
                 if (c + cols == depth)
                     heed_finish_rows(sum, t * TILE_ROWS, tile[t].rows, out);
             }

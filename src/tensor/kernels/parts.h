@@ -20,16 +20,16 @@
 typedef struct whole_piece {
     int rows;
     int64_t blocks; /* of 32 columns */
-    const int8_t *whole;
+    const int8_t *whole, *low;
     const float *scale;
     const int32_t *init; /* [groups][rows] -zero times the sum of a group's activations */
     const float *shift;  /* [groups][rows] scale times that sum */
 } whole_piece;
 
-/* One row times a panel, straight from its planes; sum [32]. By type. */
+/* One row times a panel, straight from its planes; sum [32]. By type, and by whether there are low bytes. */
 typedef void whole_few(const heed_panel_layout *layout, const uint8_t *panel, const whole_piece *piece,
                        float *sum);
-extern whole_few *const heed_whole_few[HEED_TYPES];
+extern whole_few *const heed_whole_few[HEED_TYPES][2];
 
 /* Levels of columns first.. (a multiple of the span) as bytes, and the scales and offsets of their groups. By
  * type. */
@@ -40,7 +40,7 @@ extern whole_unpack *const heed_whole_unpack[HEED_TYPES];
 /* Sums [rows][32] of a tile and unpacked levels, starting from those in `sum` unless `fresh`. By type and
  * rows - 1. */
 typedef void whole_sums(const heed_product_work *work, const whole_piece *piece, bool fresh, float *sum);
-extern whole_sums *const heed_whole_tile_sums[HEED_TYPES][TILE_ROWS];
+extern whole_sums *const heed_whole_tile_sums[HEED_TYPES][TILE_ROWS][2];
 
 /* What levels as bytes stand for 0 by, and how many columns share a scale. By type. */
 typedef struct whole_facts {

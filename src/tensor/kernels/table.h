@@ -16,10 +16,10 @@ typedef struct heed_whole_sums {
     float *shift;
 } heed_whole_sums;
 
-/* A tile of rows of activations as whole numbers: x = scale whole. */
+/* A tile of rows of activations as whole numbers: x = scale whole, or scale (128 whole + low). */
 typedef struct heed_whole_tile {
     int rows;
-    int8_t *whole;
+    int8_t *whole, *low; /* low: NULL where one byte is enough */
     float *scale;
     heed_whole_sums by32, by16;
 } heed_whole_tile;
