@@ -127,6 +127,7 @@ static heed_status open_model(heed_model *model, const char *path)
     if (status)
         return status;
     const double start = now();
+    TRY(heed_matrix_pool_create(&model->packing.pool));
     TRY(heed_weights_load(model, architecture));
     model->pack_seconds = now() - start;
     name_it(model);
@@ -167,6 +168,7 @@ void heed_model_close(heed_model *model)
     if (!model)
         return;
     heed_weights_free(model);
+    heed_matrix_pool_free(model->packing.pool);
     heed_tokenizer_free(model->tokenizer);
     heed_model_file_close(model->file);
     for (int i = 0; i < model->notes; i++)

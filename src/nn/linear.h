@@ -1,8 +1,7 @@
 /* A linear map of rows: weights of one or several tensors with the same input, rows after rows, and a bias.
  *
- * Fast products round activations to bytes. A fine map gives them two: x = hi + lo, hi the bytes of x and lo
- * those of what they leave, so that the rounding is some 250 times smaller, for twice the products and no
- * more weights read.
+ * Fast products round activations to bytes. A fine map gives them two, so that the rounding is 128 times
+ * smaller, for twice the products and no more weights read.
  */
 #ifndef HEED_NN_LINEAR_H
 #define HEED_NN_LINEAR_H
@@ -17,11 +16,11 @@ typedef struct heed_linear {
     int64_t rows, cols;
     bool fine;
     float *bias; /* [rows] or NULL; owned */
-    const heed_rows_table *table;
 } heed_linear;
 
 /* How weights are packed. */
 typedef struct heed_packing {
+    heed_matrix_pool *pool; /* where packed weights go; NULL: memory of their own */
     heed_product_kind kind;
     heed_isa isa;
     int threads;

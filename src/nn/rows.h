@@ -38,9 +38,6 @@ typedef struct heed_rows_table {
     void (*cap)(float *x, float cap, int64_t n);
     /* floats to f16, to nearest even */
     void (*to_f16)(const float *x, uint16_t *to, int64_t n);
-    /* x = hi + lo: by blocks of 32, hi is what 127 steps to the largest entry can say of x, and lo the rest.
-     */
-    void (*split)(const float *x, float *hi, float *lo, int64_t n);
 } heed_rows_table;
 
 /* The build for an instruction set that heed_isa_resolve gave. */

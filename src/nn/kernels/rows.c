@@ -132,27 +132,4 @@ static void to_f16(const float *x, uint16_t *to, int64_t n)
         heed_store(HEED_F16, x + i, to + i, n - i);
 }
 
-static void split_block(const float *x, float *hi, float *lo, int n)
-{
-    float far = 0.0f;
-#pragma omp simd reduction(max : far)
-    for (int i = 0; i < n; i++)
-        far = fabsf(x[i]) > far ? fabsf(x[i]) : far;
-    const float inverse = far >= 1e-30f ? 127.0f / far : 0.0f, step = far / 127.0f;
-#pragma omp simd
-    for (int i = 0; i < n; i++) {
-        hi[i] = rintf(x[i] * inverse) * step;
-        lo[i] = x[i] - hi[i];
-    }
-}
-
-static void split(const float *x, float *hi, float *lo, int64_t n)
-{
-    int64_t i = 0;
-    for (; i + 32 <= n; i += 32)
-        split_block(x + i, hi + i, lo + i, 32);
-    if (i < n)
-        split_block(x + i, hi + i, lo + i, (int)(n - i));
-}
-
-const heed_rows_table heed_rows = {norm_row, activate, add, scale, cap, to_f16, split};
+const heed_rows_table heed_rows = {norm_row, activate, add, scale, cap, to_f16};
