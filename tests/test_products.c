@@ -95,20 +95,43 @@ typedef struct whole_row {
     float scale[128];
 } whole_row;
 
+static float farthest(const float *x, int64_t count)
+{
+    float far = 0.0f;
+    for (int64_t i = 0; i < count; i++)
+        far = fmaxf(far, fabsf(x[i]));
+    return far;
+}
+
+static int64_t block_size(int64_t cols, int64_t b)
+{
+    return cols - b * 32 < 32 ? cols - b * 32 : 32;
+}
+
+/* Beyond this largest magnitude a block gets two bytes in fine products. */
+static float fine_limit(const float *x, int64_t cols)
+{
+    const int64_t blocks = (cols + 31) / 32;
+    double squares = 0.0;
+    for (int64_t b = 0; b < blocks; b++)
+        squares += pow(farthest(x + b * 32, block_size(cols, b)), 2);
+    return HEED_FINE_FROM * (float)sqrt(squares / (double)blocks);
+}
+
 static void to_whole(const float *x, int64_t cols, bool fine, whole_row *to)
 {
     memset(to, 0, sizeof *to);
     for (int64_t b = 0; b * 32 < cols; b++) {
-        float most = 0.0f;
-        const int64_t count = cols - b * 32 < 32 ? cols - b * 32 : 32;
-        for (int64_t i = 0; i < count; i++)
-            most = fmaxf(most, fabsf(x[b * 32 + i]));
+        const int64_t count = block_size(cols, b);
+        const float most = farthest(x + b * 32, count);
         if (most < 1e-30f)
             continue;
-        const float full = fine ? 16256.0f : 127.0f, inverse = full / most;
-        to->scale[b] = most / full;
+        const bool deep = fine && most > fine_limit(x, cols);
+        const float full = deep ? 16256.0f : 127.0f, inverse = full / most;
+        const int unit = fine && !deep ? 128 : 1;
+        to->scale[b] = most / (full * (float)unit);
         for (int64_t i = 0; i < count; i++)
-            to->n[b * 32 + i] = (int16_t)rintf(x[b * 32 + i] * inverse);
+            to->n[b * 32 + i] = (int16_t)(unit * (int)rintf(x[b * 32 + i] * inverse));
     }
 }
 
@@ -263,7 +286,8 @@ static void fast_products_are_within_the_rounding_of_activations(void **state)
             heed_load((heed_type)type, p.stored + r * heed_type_bytes((heed_type)type, p.cols), w, p.cols);
             for (int64_t k = 0; k < p.n; k++) {
                 const float *x = p.x + k * p.cols;
-                double size, bound = 0.0;
+                const float limit = fine_limit(x, p.cols);
+                double size, bound = 0.0, fine_bound = 0.0;
                 const double right = definition(&p, w, x, &size);
                 for (int64_t b = 0; b < p.cols; b += 32) {
                     float most = 0.0f;
@@ -272,10 +296,12 @@ static void fast_products_are_within_the_rounding_of_activations(void **state)
                         most = fmaxf(most, fabsf(x[b + c]));
                         weights += fabs((double)w[b + c]);
                     }
-                    bound += (double)most / 127 * (0.5 + 0x1p-16) * weights;
+                    const double rounding = (double)most / 127 * (0.5 + 0x1p-15) * weights;
+                    bound += rounding;
+                    fine_bound += most > limit ? rounding / 127 : rounding;
                 }
                 assert_true(fabs(out[k * p.rows + r] - right) <= bound + 2e-6 * size);
-                assert_true(fabs(finer[k * p.rows + r] - right) <= bound / 128 + 2e-6 * size);
+                assert_true(fabs(finer[k * p.rows + r] - right) <= fine_bound + 2e-6 * size);
             }
         }
         free(out);

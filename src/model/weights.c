@@ -196,10 +196,7 @@ static heed_status load_linear(loader *l, const part *parts, int count_parts, in
     for (int i = 0; i < f.parts; i++)
         weight[i] = &f.view[i];
     if (!status)
-        status = heed_linear_pack(linear, weight, f.parts, f.bias,
-                                  parts[0].role != HEED_UP && parts[0].role != HEED_GATE &&
-                                      parts[0].role != HEED_GATE_UP,
-                                  &l->model->packing);
+        status = heed_linear_pack(linear, weight, f.parts, f.bias, true, &l->model->packing);
     else
         free(f.bias);
     for (int i = 0; i < f.parts; i++) {

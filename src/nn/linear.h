@@ -1,7 +1,7 @@
 /* A linear map of rows: weights of one or several tensors with the same input, rows after rows, and a bias.
  *
- * Fast products round activations to bytes. A fine map gives them two, so that the rounding is 128 times
- * smaller, for twice the products and no more weights read.
+ * Fast products round activations to bytes. A fine map gives a second byte to blocks with outliers, where
+ * nearly all that rounding costs lies, and reads the weights no more often.
  */
 #ifndef HEED_NN_LINEAR_H
 #define HEED_NN_LINEAR_H

@@ -11,6 +11,7 @@ typedef struct product_run {
     const heed_product_call *call;
     int threads;
     int8_t *whole, *low;
+    uint8_t *deep;
     float *scale;
     heed_whole_sums by32, by16;
     float *floats;
@@ -45,6 +46,7 @@ static size_t carve(product_run *run, void *base, int64_t n, int threads)
     if (m->any_whole) {
         run->whole = heed_arena_take(&arena, numbers, sizeof *run->whole);
         run->low = heed_arena_take(&arena, numbers, sizeof *run->low);
+        run->deep = heed_arena_take(&arena, (size_t)run->tiles, depth / HEED_WHOLE);
         run->scale = heed_arena_take(&arena, numbers / HEED_WHOLE, sizeof *run->scale);
         run->by32 = take_sums(&arena, numbers / HEED_WHOLE);
         if (m->any_16)
@@ -88,6 +90,7 @@ static void prepare_whole(const product_run *run, int64_t t)
     *tile = (heed_whole_tile){.rows = (int)least(m->kernels->whole_rows, run->call->n - row),
                               .whole = run->whole + before,
                               .low = run->call->fine ? run->low + before : NULL,
+                              .deep = run->deep + t * (m->depth / HEED_WHOLE),
                               .scale = run->scale + before / HEED_WHOLE,
                               .by32 = sums_from(run->by32, before / HEED_WHOLE),
                               .by16 = sums_from(run->by16, before / 16)};

@@ -42,6 +42,13 @@ const char *heed_matrix_kernel(const heed_matrix *matrix); /* "q4_1 x int8, avx5
  * when they are more than can be counted. */
 size_t heed_product_scratch(const heed_matrix *matrix, int64_t n, int threads);
 
+/* FAST products with block formats turn activations into signed bytes by blocks of 32 columns, with one scale
+ * each. What that costs lies nearly all in the few blocks that hold outliers. `fine` gives blocks whose
+ * largest magnitude exceeds HEED_FINE_FROM times the root mean square of all blocks' largest magnitudes in
+ * the row a second byte, in the same pass over the weights. With largest magnitude m the rounding of an entry
+ * is at most m / 254; with a second byte m / 32512. */
+#define HEED_FINE_FROM 1.25f
+
 /* out [n][rows] with out_stride floats from row to row, from x [n][cols]. `add`: adds to what is in `out` (a
  * residual). `scratch`: heed_product_scratch(matrix, n, threads) bytes, 64-byte aligned. Allocates nothing.
  */
@@ -51,8 +58,7 @@ typedef struct heed_product_call {
     int64_t n, x_stride, out_stride;
     const float *bias; /* [rows] or NULL */
     bool add;
-    bool fine; /* activations of FAST products get two bytes, for rounding 128 times finer, and weights are
-                  still read once */
+    bool fine; /* FAST products: second bytes for the activations that need them (see below) */
     void *scratch;
     int threads;
 } heed_product_call;

@@ -5,6 +5,7 @@
  * holds a NaN or an infinity gets the scale NaN, and spoils its row's results as it should.
  */
 #include "tensor/kernels/parts.h"
+#include <float.h>
 
 #if defined(__AVX2__)
 /* Bits of the largest magnitude; those of NaN are above all numbers'. */
@@ -104,44 +105,70 @@ static void put_row(const int8_t n[HEED_WHOLE], int rows, int8_t *to)
         memcpy(to + s * rows * HEED_STEP, n + s * HEED_STEP, HEED_STEP);
 }
 
-static void block_to_whole(const float x[HEED_WHOLE], int64_t b, int row, const heed_whole_tile *to)
+/* Block b of a row; `far` is its largest magnitude. */
+static void block_to_whole(const float x[HEED_WHOLE], float far, float limit, int64_t b, int row,
+                           const heed_whole_tile *to)
 {
     const int rows = to->rows;
-    const float most = to->low ? 127 * 128 : 127;
-    const int32_t bits = largest(x);
-    const float far = heed_float_from_bits((uint32_t)bits);
-    const bool finite = bits < 0x7f800000, some = finite && far >= 1e-30f;
+    const bool finite = far <= FLT_MAX, some = finite && far >= 1e-30f, deep = to->low && !(far <= limit);
+    const float most = deep ? 127 * 128 : 127;
     int8_t whole[HEED_WHOLE] = {0}, low[HEED_WHOLE] = {0};
     int32_t sum[2] = {0, 0};
     if (some)
-        round_all(x, most / far, whole, to->low ? low : NULL, sum);
-    const float scale = some ? far / most : finite ? 0.0f : NAN;
+        round_all(x, most / far, whole, deep ? low : NULL, sum);
+    /* numbers of one byte count 128 where others have two */
+    const int32_t unit = to->low && !deep ? 128 : 1;
+    const float scale = some ? far / (most * (float)unit) : finite ? 0.0f : NAN;
     to->scale[b * rows + row] = scale;
-    to->by32.sum[b * rows + row] = sum[0] + sum[1];
-    to->by32.shift[b * rows + row] = scale * (float)(sum[0] + sum[1]);
+    to->by32.sum[b * rows + row] = unit * (sum[0] + sum[1]);
+    to->by32.shift[b * rows + row] = scale * (float)(unit * (sum[0] + sum[1]));
     for (int half = 0; half < 2 && to->by16.sum; half++) {
-        to->by16.sum[(2 * b + half) * rows + row] = sum[half];
-        to->by16.shift[(2 * b + half) * rows + row] = scale * (float)sum[half];
+        to->by16.sum[(2 * b + half) * rows + row] = unit * sum[half];
+        to->by16.shift[(2 * b + half) * rows + row] = scale * (float)(unit * sum[half]);
     }
     const int64_t at = b * HEED_WHOLE * rows + row * HEED_STEP;
     put_row(whole, rows, to->whole + at);
-    if (to->low)
+    if (to->low) {
         put_row(low, rows, to->low + at);
+        to->deep[b] |= deep;
+    }
+}
+
+/* Where block b of a row begins; the last one is made whole in `last`. */
+static const float *block_of(const float *x, int64_t cols, int64_t b, float last[HEED_WHOLE])
+{
+    const int64_t first = b * HEED_WHOLE, left = cols - first;
+    if (left >= HEED_WHOLE)
+        return x + first;
+    memset(last, 0, HEED_WHOLE * sizeof *last);
+    if (left > 0)
+        memcpy(last, x + first, (size_t)left * sizeof *last);
+    return last;
+}
+
+/* The largest magnitude above which a block gets two bytes. */
+static float deep_limit(const float *far, int stride, int64_t blocks)
+{
+    double sum = 0.0;
+    for (int64_t b = 0; b < blocks; b++)
+        sum += (double)far[b * stride] * (double)far[b * stride];
+    return HEED_FINE_FROM * (float)sqrt(sum / (double)blocks);
 }
 
 void heed_to_whole(const float *x, int64_t stride, int64_t cols, int64_t depth, const heed_whole_tile *to)
 {
-    for (int r = 0; r < to->rows; r++)
-        for (int64_t b = 0; b < depth / HEED_WHOLE; b++) {
-            const float *from = x + r * stride + b * HEED_WHOLE;
-            float last[HEED_WHOLE] = {0};
-            if ((b + 1) * HEED_WHOLE > cols) {
-                if (b * HEED_WHOLE < cols)
-                    memcpy(last, from, (size_t)(cols - b * HEED_WHOLE) * sizeof *last);
-                from = last;
-            }
-            block_to_whole(from, b, r, to);
-        }
+    const int64_t blocks = depth / HEED_WHOLE, real = (cols + HEED_WHOLE - 1) / HEED_WHOLE;
+    float last[HEED_WHOLE];
+    if (to->low)
+        memset(to->deep, 0, (size_t)blocks);
+    for (int r = 0; r < to->rows; r++, x += stride) {
+        float *far = to->scale + r; /* where the scales go once these are read */
+        for (int64_t b = 0; b < blocks; b++)
+            far[b * to->rows] = heed_float_from_bits((uint32_t)largest(block_of(x, cols, b, last)));
+        const float limit = to->low ? deep_limit(far, to->rows, real) : 0.0f;
+        for (int64_t b = 0; b < blocks; b++)
+            block_to_whole(block_of(x, cols, b, last), far[b * to->rows], limit, b, r, to);
+    }
 }
 
 void heed_to_floats(const float *x, int64_t stride, int64_t cols, int rows, float *to)

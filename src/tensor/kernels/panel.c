@@ -22,6 +22,7 @@ static whole_piece take_piece(const heed_whole_tile *tile, const whole_facts *fa
                          .blocks = cols / HEED_WHOLE,
                          .whole = tile->whole + first * rows,
                          .low = tile->low ? tile->low + first * rows : NULL,
+                         .deep = tile->low ? tile->deep + first / HEED_WHOLE : NULL,
                          .scale = tile->scale + first / HEED_WHOLE * rows,
                          .init = work->init,
                          .shift = sums->shift + at};

@@ -21,6 +21,7 @@ typedef struct whole_piece {
     int rows;
     int64_t blocks; /* of 32 columns */
     const int8_t *whole, *low;
+    const uint8_t *deep; /* [blocks] whether low bytes count */
     const float *scale;
     const int32_t *init; /* [groups][rows] -zero times the sum of a group's activations */
     const float *shift;  /* [groups][rows] scale times that sum */

@@ -19,7 +19,8 @@ typedef struct heed_whole_sums {
 /* A tile of rows of activations as whole numbers: x = scale whole, or scale (128 whole + low). */
 typedef struct heed_whole_tile {
     int rows;
-    int8_t *whole, *low; /* low: NULL where one byte is enough */
+    int8_t *whole, *low; /* low: NULL where one byte is enough for all */
+    uint8_t *deep;       /* [depth / 32] whether any row's low bytes are not all zero; beside `low` */
     float *scale;
     heed_whole_sums by32, by16;
 } heed_whole_tile;

@@ -94,10 +94,9 @@ WHOLE INLINE void sums(whole_kind kind, const int rows, const int fine, const he
 #pragma GCC unroll 8
                 for (int p = 0; p < TILE_VECTORS; p++)
                     whole[r][p] = (whole[r][p] << 7) + init[r];
-            if (fine) {
+            if (fine && piece->deep[b])
                 add_steps(kind, rows, level, x_low, whole);
-                x_low += kind.group * rows;
-            }
+            x_low += fine ? kind.group * rows : 0;
             level += kind.group * HEED_PANEL;
             x += kind.group * rows;
             floats w[TILE_VECTORS];
