@@ -3,7 +3,7 @@
 _heed()
 {
     local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]} command=${COMP_WORDS[1]}
-    local commands="attend explain forms random info convert tokenize logits perplexity embed bench help"
+    local commands="attend explain forms random info convert tokenize run logits perplexity embed bench help"
     COMPREPLY=()
 
     if ((COMP_CWORD == 1)); then
@@ -65,6 +65,11 @@ _heed()
     tokenize)
         COMPREPLY=($(compgen -W "--model --file --no-special --parse-special --chat --decode --json --help" -- "$word"))
         [[ $word == -* ]] || COMPREPLY=($(compgen -f -- "$word"))
+        ;;
+    run)
+        COMPREPLY=($(compgen -W "--model --prompt --file --tokens --chat --system --attention --compare --cache --exact
+            --threads --temperature --top-k --top-p --min-p --repetition --frequency --presence --penalty-window --seed
+            --stop --context --truncate --parse-special --json --help" -- "$word"))
         ;;
     logits)
         COMPREPLY=($(compgen -W "--model --prompt --file --top --positions --attention --cache --exact --threads

@@ -1,0 +1,50 @@
+/* heed run, in its parts. */
+#ifndef HEED_CLI_RUN_H
+#define HEED_CLI_RUN_H
+
+#include "cli/generate.h"
+#include "eval/divergence.h"
+
+typedef struct run_options {
+    cli_language use;
+    bool chat;
+    const char *system;
+    int64_t most, seed, top_k, penalty_window;
+    double temperature, top_p, min_p, repetition, frequency, presence;
+    cli_list stop, compare;
+} run_options;
+
+/* One form of attention and what it wrote. */
+typedef struct run_form {
+    const char *spec; /* NULL: the model's own */
+    cli_generation generation;
+    heed_session_info session;
+    heed_divergence difference; /* of its next-token distributions from those of the first form */
+} run_form;
+
+enum { RUN_MOST_FORMS = 9 };
+
+typedef struct run_state {
+    run_options options;
+    heed_model *model;
+    heed_model_info info;
+    heed_tokens prompt;
+    int64_t dropped;
+    run_form form[RUN_MOST_FORMS];
+    int forms;
+} run_state;
+
+/* A session, a sampler and stop strings for a form. */
+heed_status run_open_form(run_state *run, int64_t context, const char *spec);
+/* Cuts the prompt where --truncate says, or refuses one that does not fit. */
+heed_status run_fit_prompt(run_state *run, int64_t context);
+
+/* A conversation: a line of standard input a turn, or one turn with -p. run_chat.c */
+heed_status run_chat(run_state *run);
+
+/* Reads the prompt and what the first form wrote with every form, and compares. run_report.c */
+heed_status run_compare(run_state *run);
+void run_print_text(const run_state *run, int form);
+void run_print_json(const run_state *run, int form);
+
+#endif

@@ -1,0 +1,124 @@
+#include "base/try.h"
+#include "cli/run.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+enum { STEP = 16 };
+
+/* The next rows of one text with two forms, and what differs; the perplexity is that of the prompt. */
+static heed_status compare_step(run_state *run, int form, const heed_tokens *text, int64_t place,
+                                int64_t count, float *logits[2])
+{
+    const int64_t vocabulary = run->info.vocabulary;
+    const heed_feed_item item = {.tokens = text->id + place, .count = count};
+    heed_session *const both[] = {run->form[0].generation.session, run->form[form].generation.session};
+    for (int i = 0; i < 2; i++)
+        TRY(heed_feed(both[i], &item, 1, &(heed_feed_wants){.logits = logits[i], .all_logits = true}));
+    heed_difference difference[STEP];
+#pragma omp parallel for schedule(static) num_threads(run->form[0].session.threads)
+    for (int64_t i = 0; i < count; i++)
+        difference[i] = heed_differ(logits[0] + i * vocabulary, logits[1] + i * vocabulary, vocabulary,
+                                    place + i + 1 < run->prompt.count ? text->id[place + i + 1] : -1);
+    for (int64_t i = 0; i < count; i++)
+        TRY(heed_divergence_add(&run->form[form].difference, place + i, &difference[i]));
+    return HEED_OK;
+}
+
+static heed_status compare_form(run_state *run, int form, const heed_tokens *text, float *logits[2])
+{
+    heed_divergence_free(&run->form[form].difference);
+    run->form[form].difference = (heed_divergence){.positions = 0};
+    for (int i = 0; i < run->forms; i++) {
+        TRY(heed_session_cut(run->form[i].generation.session, 0, 0));
+        run->form[i].generation.held = 0;
+    }
+    for (int64_t place = 0; place < text->count && !cli_interrupted(); place += STEP)
+        TRY(compare_step(run, form, text, place, text->count - place < STEP ? text->count - place : STEP,
+                         logits));
+    return HEED_OK;
+}
+
+heed_status run_compare(run_state *run)
+{
+    const heed_tokens *text = &run->form[0].generation.all; /* the prompt, and what the first form wrote */
+    float *logits[2];
+    const size_t bytes = STEP * (size_t)run->info.vocabulary * sizeof(float);
+    logits[0] = malloc(bytes);
+    logits[1] = malloc(bytes);
+    heed_status status = logits[0] && logits[1] ? HEED_OK : heed_fail(HEED_NO_MEMORY, "no memory for logits");
+    for (int form = 1; form < run->forms && !status; form++)
+        status = compare_form(run, form, text, logits);
+    free(logits[0]);
+    free(logits[1]);
+    return status;
+}
+
+static double rate(int64_t tokens, double seconds)
+{
+    return seconds > 0.0 ? (double)tokens / seconds : 0.0;
+}
+
+void run_print_text(const run_state *run, int i)
+{
+    const run_form *form = &run->form[i];
+    const cli_generation *g = &form->generation;
+    if (run->forms > 1)
+        fprintf(stderr, "%s: ", form->spec ? form->spec : "own attention");
+    fprintf(stderr, "%lld tokens read", (long long)g->read);
+    if (g->reused)
+        fprintf(stderr, " and %lld reused", (long long)g->reused);
+    if (run->dropped)
+        fprintf(stderr, ", %lld DROPPED", (long long)run->dropped);
+    fprintf(stderr, " (%.1f tokens/s), %lld written (%.1f tokens/s), ended by %s; cache %.0f bytes a token\n",
+            rate(g->read, g->read_seconds), (long long)g->written, rate(g->written, g->write_seconds),
+            cli_finish_word(g->finish), form->session.cache_token_bytes);
+    if (i > 0 && form->difference.positions > 0)
+        fprintf(stderr,
+                "  against the first over %lld tokens: KL %.5f on average, %.5f at most, first token the "
+                "same at %.1f %%; "
+                "perplexity of the prompt %.3f instead of %.3f\n",
+                (long long)form->difference.positions, heed_divergence_mean(&form->difference),
+                form->difference.kl_most,
+                100.0 * (double)form->difference.same_top / (double)form->difference.positions,
+                heed_divergence_perplexity(&form->difference, 1),
+                heed_divergence_perplexity(&form->difference, 0));
+}
+
+static void add_difference(cJSON *line, const heed_divergence *d)
+{
+    cJSON *object = cJSON_AddObjectToObject(line, "against_first");
+    cJSON_AddNumberToObject(object, "tokens", (double)d->positions);
+    cJSON_AddNumberToObject(object, "kl_mean", heed_divergence_mean(d));
+    cJSON_AddNumberToObject(object, "kl_max", d->kl_most);
+    cJSON_AddNumberToObject(object, "same_top1", (double)d->same_top / (double)d->positions);
+    cJSON_AddNumberToObject(object, "perplexity", heed_divergence_perplexity(d, 1));
+    cJSON_AddNumberToObject(object, "perplexity_first", heed_divergence_perplexity(d, 0));
+}
+
+void run_print_json(const run_state *run, int i)
+{
+    const run_form *form = &run->form[i];
+    const cli_generation *g = &form->generation;
+    cJSON *line = cJSON_CreateObject(), *ids = cJSON_CreateArray();
+    char *text = cli_valid_text(g->text ? g->text : "", g->size);
+    for (int64_t t = g->all.count - g->written; t < g->all.count; t++)
+        cJSON_AddItemToArray(ids, cJSON_CreateNumber(g->all.id[t]));
+    cJSON_AddStringToObject(line, "attention", form->spec ? form->spec : "");
+    cJSON_AddStringToObject(line, "text", text ? text : "");
+    cJSON_AddItemToObject(line, "ids", ids);
+    cJSON_AddStringToObject(line, "finish", cli_finish_word(g->finish));
+    cJSON_AddNumberToObject(line, "read", (double)g->read);
+    cJSON_AddNumberToObject(line, "reused", (double)g->reused);
+    cJSON_AddNumberToObject(line, "dropped", (double)run->dropped);
+    cJSON_AddNumberToObject(line, "written", (double)g->written);
+    cJSON_AddNumberToObject(line, "read_seconds", g->read_seconds);
+    cJSON_AddNumberToObject(line, "write_seconds", g->write_seconds);
+    cJSON_AddNumberToObject(line, "context", (double)form->session.context);
+    cJSON_AddNumberToObject(line, "cache_token_bytes", form->session.cache_token_bytes);
+    cJSON_AddStringToObject(line, "kernels", run->info.kernels);
+    if (i > 0 && form->difference.positions > 0)
+        add_difference(line, &form->difference);
+    free(text);
+    cli_print_json(line);
+}

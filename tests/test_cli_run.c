@@ -1,0 +1,178 @@
+/* heed run: text from a pretrained model. */
+#include "support/models.h"
+#include "support/program.h"
+
+#include <cjson/cJSON.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static cJSON *line_of(int n)
+{
+    const char *at = ran.out;
+    for (; n > 0 && at; n--)
+        at = strchr(at, '\n') ? strchr(at, '\n') + 1 : NULL;
+    assert_non_null(at);
+    cJSON *object = cJSON_ParseWithLength(at, strcspn(at, "\n"));
+    assert_non_null(object);
+    return object;
+}
+
+static double number_of(const cJSON *object, const char *name)
+{
+    const cJSON *item = cJSON_GetObjectItem(object, name);
+    assert_true(cJSON_IsNumber(item));
+    return item->valuedouble;
+}
+
+static const char *text_of(const cJSON *object, const char *name)
+{
+    const cJSON *item = cJSON_GetObjectItem(object, name);
+    assert_true(cJSON_IsString(item));
+    return item->valuestring;
+}
+
+static void the_likeliest_text_streams_as_it_is_reported(void **state)
+{
+    (void)state;
+    run("run -m smollm2 -p 'The capital of France is' -n 12");
+    assert_int_equal(ran.status, 0);
+    static char streamed[sizeof ran.out];
+    strcpy(streamed, ran.out);
+    assert_int_equal(strncmp(streamed, " Paris", 6), 0);
+    run("run -m smollm2 -p 'The capital of France is' -n 12 --json --threads 1");
+    cJSON *line = line_of(0);
+    const char *text = text_of(line, "text");
+    assert_int_equal(strncmp(streamed, text, strlen(text)), 0);
+    assert_string_equal(streamed + strlen(text), "\n");
+    assert_string_equal(text_of(line, "finish"), "length");
+    assert_true(number_of(line, "read") == 5 && number_of(line, "written") == 12 &&
+                number_of(line, "dropped") == 0);
+    cJSON_Delete(line);
+}
+
+static void seeds_repeat_and_differ(void **state)
+{
+    (void)state;
+    static char first[sizeof ran.out];
+    run("run -m smollm2 -p 'Once upon a time' -n 16 --temperature 1 --seed 7");
+    strcpy(first, ran.out);
+    run("run -m smollm2 -p 'Once upon a time' -n 16 --temperature 1 --seed 7");
+    assert_string_equal(first, ran.out);
+    run("run -m smollm2 -p 'Once upon a time' -n 16 --temperature 1 --seed 8");
+    assert_string_not_equal(first, ran.out);
+}
+
+static void a_stop_ends_the_text_before_it(void **state)
+{
+    (void)state;
+    run("run -m smollm2 -p 'One, two, three, four,' -n 40 --stop ' seven' --json");
+    assert_int_equal(ran.status, 0);
+    cJSON *line = line_of(0);
+    assert_string_equal(text_of(line, "finish"), "stop");
+    assert_null(strstr(text_of(line, "text"), "seven"));
+    assert_non_null(strstr(text_of(line, "text"), "six"));
+    cJSON_Delete(line);
+}
+
+static void what_does_not_fit_is_refused_or_cut_aloud(void **state)
+{
+    (void)state;
+    FILE *file = fopen("long.txt", "w");
+    for (int i = 0; i < 300; i++)
+        fprintf(file, "number %d, ", i);
+    fclose(file);
+    run("run -m smollm2 -f long.txt -n 4 --context 64");
+    assert_int_equal(ran.status, 2);
+    assert_said(ran.err, "tokens, the context has room for 64");
+    run("run -m smollm2 -f long.txt -n 4 --context 64 --truncate middle --json");
+    assert_int_equal(ran.status, 0);
+    cJSON *line = line_of(0);
+    assert_true(number_of(line, "read") == 60 && number_of(line, "dropped") > 1000);
+    cJSON_Delete(line);
+    run("run -m smollm2 -p 'a b c d' -n 40 --context 10 --json");
+    line = line_of(0);
+    assert_string_equal(text_of(line, "finish"), "context");
+    assert_true(number_of(line, "read") + number_of(line, "written") <= 11);
+    cJSON_Delete(line);
+}
+
+static void another_attention_stands_beside_the_own(void **state)
+{
+    (void)state;
+    run("run -m smollm2 -p 'The capital of France is' -n 8 --json --compare 'where=causal' --compare "
+        "'where=causal & window(2)'");
+    assert_int_equal(ran.status, 0);
+    cJSON *own = line_of(0), *same = line_of(1), *other = line_of(2);
+    assert_string_equal(text_of(own, "text"), text_of(same, "text"));
+    assert_true(number_of(cJSON_GetObjectItem(same, "against_first"), "kl_max") == 0.0);
+    assert_true(number_of(cJSON_GetObjectItem(same, "against_first"), "same_top1") == 1.0);
+    assert_true(number_of(cJSON_GetObjectItem(other, "against_first"), "kl_mean") > 0.1);
+    assert_true(number_of(cJSON_GetObjectItem(other, "against_first"), "perplexity") >
+                number_of(cJSON_GetObjectItem(other, "against_first"), "perplexity_first"));
+    cJSON_Delete(own);
+    cJSON_Delete(same);
+    cJSON_Delete(other);
+}
+
+static void a_conversation_reuses_what_was_read(void **state)
+{
+    (void)state;
+    FILE *file = fopen("turns.txt", "w");
+    fputs("My name is Ada.\nWhat is my name?\n", file);
+    fclose(file);
+    run("help >/dev/null; { '" HEED_PROGRAM "' run -m smollm2 --chat -n 24 --json <turns.txt; } >stdout.txt");
+    assert_int_equal(ran.status, 0);
+    cJSON *first = line_of(0), *second = line_of(1);
+    assert_true(number_of(first, "reused") == 0);
+    assert_true(number_of(second, "reused") >= number_of(first, "read"));
+    cJSON_Delete(first);
+    cJSON_Delete(second);
+}
+
+static void an_interrupt_leaves_what_was_written(void **state)
+{
+    (void)state;
+    run("help >/dev/null; { '" HEED_PROGRAM
+        "' run -m smollm2 -p 'Once upon a time' -n 500 >written.txt & id=$!; "
+        "while ! [ -s written.txt ]; do sleep 0.1; done; kill -INT $id; wait $id; }");
+    assert_int_equal(ran.status, 2);
+    assert_said(ran.err, "interrupted after");
+    FILE *file = fopen("written.txt", "r");
+    assert_true(file && fgetc(file) != EOF);
+    fclose(file);
+}
+
+static void wrong_wishes_are_refused(void **state)
+{
+    (void)state;
+    static const char *const cases[][2] = {{"-p hello --temperature -1", "from 0 to 100"},
+                                           {"-p hello --attention 'where=window(4)'", "`causal`"},
+                                           {"-p hello --system x", "--chat"},
+                                           {"-p ''", "no tokens"},
+                                           {"-p hello -f file", "one of them is the text"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        run("run -m smollm2 %s", cases[i][0]);
+        assert_int_equal(ran.status, 2);
+        assert_said(ran.err, cases[i][1]);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_likeliest_text_streams_as_it_is_reported),
+        cmocka_unit_test(seeds_repeat_and_differ),
+        cmocka_unit_test(a_stop_ends_the_text_before_it),
+        cmocka_unit_test(what_does_not_fit_is_refused_or_cut_aloud),
+        cmocka_unit_test(another_attention_stands_beside_the_own),
+        cmocka_unit_test(a_conversation_reuses_what_was_read),
+        cmocka_unit_test(an_interrupt_leaves_what_was_written),
+        cmocka_unit_test(wrong_wishes_are_refused),
+    };
+    if (!fetched_model("smollm2.gguf"))
+        return TEST_SKIPPED;
+    return cmocka_run_group_tests(tests, program_folder, program_folder_remove);
+}
