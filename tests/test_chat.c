@@ -35,18 +35,18 @@ static char *read_golden(const char *folder, const char *name, const char *endin
     return data;
 }
 
-static void set(heed_pool *pool, heed_dict *dict, const char *name, heed_value value)
+static void set(heed_chat_pool *pool, heed_dict *dict, const char *name, heed_value value)
 {
     assert_int_equal(heed_value_dict_set(pool, dict, heed_plain(name, strlen(name)), value), HEED_OK);
 }
 
-static void set_text(heed_pool *pool, heed_dict *dict, const char *name, const char *text, bool user)
+static void set_text(heed_chat_pool *pool, heed_dict *dict, const char *name, const char *text, bool user)
 {
     set(pool, dict, name, heed_value_text(text, strlen(text), user));
 }
 
 /* Renders with messages [["role", "content"], ...]. */
-static heed_status render(heed_pool *pool, const char *text, const cJSON *messages, bool open,
+static heed_status render(heed_chat_pool *pool, const char *text, const cJSON *messages, bool open,
                           heed_builder *out)
 {
     const heed_node *nodes;
@@ -76,7 +76,7 @@ static heed_status render(heed_pool *pool, const char *text, const cJSON *messag
 
 static void check_case(const char *name, const char *template, const cJSON *test)
 {
-    heed_pool pool = {0};
+    heed_chat_pool pool = {0};
     heed_builder out = {0};
     const cJSON *text = cJSON_GetObjectItem(test, "text"), *error = cJSON_GetObjectItem(test, "error");
     char *messages = cJSON_PrintUnformatted(cJSON_GetObjectItem(test, "messages"));
@@ -96,7 +96,7 @@ static void check_case(const char *name, const char *template, const cJSON *test
     assert_int_equal(out.user.size, out.text.size);
     free(messages);
     heed_builder_free(&out);
-    heed_pool_free(&pool);
+    heed_chat_pool_free(&pool);
 }
 
 static void templates_write_what_the_reference_writes(void **state)
@@ -137,7 +137,7 @@ static void users_bytes_stay_known(void **state)
     };
     cJSON *messages = cJSON_Parse("[[\"user\", \"user\"]]");
     for (size_t i = 0; i < sizeof templates / sizeof *templates; i++) {
-        heed_pool pool = {0};
+        heed_chat_pool pool = {0};
         heed_builder out = {0};
         if (render(&pool, templates[i], messages, true, &out))
             fail_msg("%s: %s", templates[i], heed_message());
@@ -145,7 +145,7 @@ static void users_bytes_stay_known(void **state)
             memcmp(out.user.data, "\0\1\1\1\1\0", 6))
             fail_msg("%s gives '%.*s'", templates[i], (int)out.text.size, out.text.data);
         heed_builder_free(&out);
-        heed_pool_free(&pool);
+        heed_chat_pool_free(&pool);
     }
     cJSON_Delete(messages);
 }
@@ -180,14 +180,14 @@ static void what_is_not_understood_is_refused_by_name(void **state)
         {"{# no end", "comment"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        heed_pool pool = {0};
+        heed_chat_pool pool = {0};
         heed_builder out = {0};
         const heed_status status = render(&pool, cases[i].template, NULL, true, &out);
         const bool large = !strcmp(cases[i].words, "MiB");
         if (status != (large ? HEED_NO_MEMORY : HEED_UNSUPPORTED) || !strstr(heed_message(), cases[i].words))
             fail_msg("%s: status %d: %s", cases[i].template, status, heed_message());
         heed_builder_free(&out);
-        heed_pool_free(&pool);
+        heed_chat_pool_free(&pool);
     }
 }
 
