@@ -25,6 +25,7 @@ static void selectors_equal_the_oracle(void **state)
         "select=threshold(1)",
         "select=threshold(0.3); where=window(9)",
         "select=quest(page=16, budget=48)",
+        "select=quest(page=4)",
         "select=quest(page=8, budget=20); where=causal",
         "select=moba(block=16, k=2)",
         "select=moba(block=8, k=3); where=causal; position=rope",
@@ -56,6 +57,8 @@ static void over_is_the_chain(void **state)
         {"select=top_k(20) > top_p(0.9)", "select=top_p(0.9, over=top_k(20))"},
         {"where=causal; select=quest(page=16, budget=64) > top_k(30) > top_p(0.8)",
          "where=causal; select=top_p(0.8, over=top_k(30, over=quest(page=16, budget=64)))"},
+        {"select=quest > top_p(0.95); position=rope",
+         "select=top_p(0.95, over=quest(page=16)); position=rope"},
     };
     for (size_t i = 0; i < COUNT(pairs); i++) {
         attend_data *d = attend_prepare(
