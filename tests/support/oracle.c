@@ -237,7 +237,7 @@ static void read_values(oracle_row *row, int64_t h, const bool *reads)
     }
 }
 
-static void write_lost(oracle_row *row, int64_t h)
+static void write_lost(oracle_row *row, int64_t h, const bool *reads)
 {
     const oracle_problem *problem = &row->o->problem;
     const int64_t at = (row->b * problem->heads + h) * problem->queries + row->i;
@@ -245,7 +245,7 @@ static void write_lost(oracle_row *row, int64_t h)
     for (int64_t e = 0; e < problem->value_dim; e++)
         row->o->out[at * problem->value_dim + e] = row->o->out_magnitude[at * problem->value_dim + e] = NAN;
     for (int64_t j = 0; j < problem->keys; j++)
-        row->o->weights[at * problem->keys + j] = NAN;
+        row->o->weights[at * problem->keys + j] = reads[j] ? NAN : 0;
 }
 
 /* One query, all heads. Rows whose scores hold a NaN give NaN and no gradient. */
@@ -300,7 +300,7 @@ static void run_row(oracle_row *row)
     for (int64_t h = 0; h < heads; h++) {
         const int64_t at = (row->b * heads + h) * problem->queries + row->i;
         if (lost[h] || (talks && any_lost)) {
-            write_lost(row, h);
+            write_lost(row, h, reads + h * keys);
             continue;
         }
         read_values(row, h, reads + h * keys);

@@ -5,6 +5,7 @@
  * sees. Rows of all query heads of the kv head go through it together; hooks
  * that look at the head get the rows of one head at a time.
  */
+#include "attend/kernels/capture.h"
 #include "attend/kernels/convert.h"
 #include "attend/kernels/decode.h"
 #include "attend/kernels/decode_load.h"
@@ -292,14 +293,18 @@ static void add_values(const passing *p, const part *at, bool closed, const char
     add_where_open(p, at);
 }
 
-static void keep_weights(const passing *p, const part *at)
+static void keep_weights(const passing *p, const part *at, bool closed)
 {
     const heed_decode_group *group = p->group;
     const int64_t blocks = p->sizes->blocks, b = block_of(at);
     for (int r = 0; r < group->rows; r++) {
         float *to = group->kept + (r * blocks + b) * HEED_KEYS;
-        memset(to, 0, HEED_KEYS * sizeof(float));
-        memcpy(to + at->first, p->work->score + r * HEED_KEYS, (size_t)at->count * sizeof(float));
+        for (int j = 0; j < HEED_KEYS; j++)
+            to[j] = HEED_CLOSED_WEIGHT;
+        to += at->first;
+        memcpy(to, p->work->score + r * HEED_KEYS, (size_t)at->count * sizeof(float));
+        for (int j = 0; closed && j < at->count; j++)
+            to[j] = p->work->was_open[r * HEED_KEYS + j] ? to[j] : HEED_CLOSED_WEIGHT;
         group->later[r * blocks + b] = p->sums.rescale[r];
     }
 }
@@ -338,7 +343,7 @@ static void meet(const passing *p, part *at, const char **row)
     const bool closed = note_closed(p, at);
     weigh(p, at);
     if (group->kept)
-        keep_weights(p, at);
+        keep_weights(p, at, closed);
     add_values(p, at, closed, row + at->count);
 }
 

@@ -157,17 +157,34 @@ static heed_reach reach_of(const uint8_t *sub, int subs)
     return reach;
 }
 
-/* Kept weights of a strip in the current block of keys outside the columns first..last are 0. */
+static void close_kept(float *row, int64_t first, int64_t last)
+{
+    for (int64_t j = first; j < last; j++)
+        row[j] = HEED_CLOSED_WEIGHT;
+}
+
+/* Kept weights of a strip in the current block of keys outside the columns first..last are of closed pairs.
+ */
 static void clear_kept(heed_flash_work *work, int64_t row0, int rows, int64_t first, int64_t last)
 {
     const int64_t block = work->keys.key0 / HEED_KEYS * HEED_KEYS;
     for (int i = 0; i < rows; i++) {
         float *row = work->kept + (row0 + i) * work->kept_stride;
-        if (first > block)
-            memset(row + block, 0, (size_t)(first - block) * sizeof(float));
-        if (last < block + HEED_KEYS)
-            memset(row + last, 0, (size_t)(block + HEED_KEYS - last) * sizeof(float));
+        close_kept(row, block, first);
+        close_kept(row, last, block + HEED_KEYS);
     }
+}
+
+static bool has_closed(const heed_tile *tile)
+{
+    int closed = 0;
+    for (int i = 0; i < tile->rows; i++) {
+        const float *score = tile->score + i * tile->stride;
+#pragma omp simd reduction(| : closed)
+        for (int j = 0; j < tile->cols; j++)
+            closed |= score[j] == -INFINITY;
+    }
+    return closed;
 }
 
 static void count_open(const heed_tile *tile, float *count)
@@ -218,7 +235,8 @@ static void meet(const heed_run *run, const heed_pipeline *pipeline, heed_flash_
     const uint8_t *open = reach.partly ? heed_mask_tile(run, pipeline, &tile, &work->sight) : NULL;
     if (open || last > keys->count)
         heed_close(&tile, open, HEED_KEYS, keys->count - first);
-    if (!keys->value_finite)
+    const bool mark = keep && has_closed(&tile);
+    if (mark || !keys->value_finite)
         for (int i = 0; i < rows; i++)
             for (int j = first; j < last; j++)
                 work->was_open[i * HEED_KEYS + j] = tile.score[i * tile.stride + j - first] != -INFINITY;
@@ -244,6 +262,10 @@ static void meet(const heed_run *run, const heed_pipeline *pipeline, heed_flash_
     else
         add_values_where_open(run, keys, work->was_open, first, tile.cols, rows, tile.score, tile.stride,
                               sum);
+    for (int i = 0; mark && i < rows; i++)
+        for (int j = 0; j < tile.cols; j++)
+            if (!work->was_open[i * HEED_KEYS + first + j])
+                tile.score[i * tile.stride + j] = HEED_CLOSED_WEIGHT;
 }
 
 /* What all heads of the piece together see of a block. */
