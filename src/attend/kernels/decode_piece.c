@@ -241,7 +241,8 @@ static void weigh(const passing *p, const part *at)
     const heed_form_state *normalise = &p->pipeline->form[p->pipeline->normalise];
     heed_row_sums sums = p->sums;
     heed_tile tile = tile_of(p, at, 0, 0, p->group->rows);
-    heed_adjust(p->pipeline, p->pipeline->modify, p->pipeline->modifies, &tile, p->group->query, 0, NULL);
+    heed_adjust(p->pipeline, p->pipeline->modify, p->pipeline->modifies, &tile, p->group->query, 0,
+                (heed_kept){0});
     if (normalise->form->flags & HEED_COUNTS_OPEN)
         for (int r = 0; r < tile.rows; r++) {
             float count = 0.0f;
@@ -337,7 +338,7 @@ static void meet(const passing *p, part *at, const char **row)
         for (int h = 0; h < group->heads; h++) {
             heed_tile tile = tile_of(p, at, h, 0, group->queries);
             heed_adjust(p->pipeline, p->pipeline->adjust, p->pipeline->adjusts, &tile, &group->query[h], 0,
-                        NULL);
+                        (heed_kept){0});
         }
     close_pairs(p, at);
     const bool closed = note_closed(p, at);

@@ -231,7 +231,7 @@ static void meet(const heed_run *run, const heed_pipeline *pipeline, heed_flash_
         heed_bf16_scores(pipeline, &work->bf16, &tile, first);
     else
         heed_scores(pipeline, &tile);
-    heed_adjust(pipeline, pipeline->adjust, pipeline->adjusts, &tile, query, strip0, NULL);
+    heed_adjust(pipeline, pipeline->adjust, pipeline->adjusts, &tile, query, strip0, (heed_kept){0});
     const uint8_t *open = reach.partly ? heed_mask_tile(run, pipeline, &tile, &work->sight) : NULL;
     if (open || last > keys->count)
         heed_close(&tile, open, HEED_KEYS, keys->count - first);
@@ -240,7 +240,7 @@ static void meet(const heed_run *run, const heed_pipeline *pipeline, heed_flash_
         for (int i = 0; i < rows; i++)
             for (int j = first; j < last; j++)
                 work->was_open[i * HEED_KEYS + j] = tile.score[i * tile.stride + j - first] != -INFINITY;
-    heed_adjust(pipeline, pipeline->modify, pipeline->modifies, &tile, query, strip0, NULL);
+    heed_adjust(pipeline, pipeline->modify, pipeline->modifies, &tile, query, strip0, (heed_kept){0});
 
     const heed_form_state *normalise = &pipeline->form[pipeline->normalise];
     heed_row_sums sums = {.max = work->max + row0,
