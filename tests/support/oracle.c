@@ -221,10 +221,10 @@ static void read_values(oracle_row *row, int64_t h, const bool *reads)
             continue;
         const double dout = problem->dout[at * width + e];
         if (g) {
-            const double dg = dout * sum * open * (1 - open);
-            g->gradient[gate_at] += dg;
-            /* a product of an output, not a sum of many terms: twice half the tolerance */
-            g->magnitude[gate_at] += 2 * fabs(dout * size * open * (1 - open)) * o->steepness[at];
+            const double slope = dout * open * (1 - open), term = fabs(slope * size) * o->steepness[at];
+            g->gradient[gate_at] += slope * sum;
+            g->magnitude[gate_at] += term;
+            row->gate_term[gate_at] = fmax(row->gate_term[gate_at], term);
         }
         for (int64_t j = 0; j < keys; j++)
             if (reads[j]) {
@@ -343,6 +343,8 @@ void oracle_run(oracle *o)
     row.any = calloc((size_t)keys + 1, sizeof *row.any);
     row.score = calloc(pairs, sizeof *row.score);
     row.weight = calloc(pairs, sizeof *row.weight);
+    oracle_param *g = oracle_find_param(o, "read.gate.g");
+    row.gate_term = numbers(g ? g->count : 0);
     if (oracle_find_form(o->spec, POSITION, "xpos"))
         row.twist = numbers(keys * problem->dim);
     for (int64_t b = 0; b < problem->batch; b++) {
@@ -370,6 +372,10 @@ void oracle_run(oracle *o)
             tape_backward(&prepared);
         free(key);
     }
+    /* A term of the gate's gradient is an output, which may be wrong by its whole tolerance; errors of
+     * several outputs average out to the half of it that is allowed to a sum. */
+    for (int64_t i = 0; g && i < g->count; i++)
+        g->magnitude[i] = fmax(g->magnitude[i], 2 * row.gate_term[i]);
     o->kink = fmin(prepared.kink, scores.kink);
     free(row.query);
     free(row.open);
@@ -377,6 +383,7 @@ void oracle_run(oracle *o)
     free(row.score);
     free(row.weight);
     free(row.twist);
+    free(row.gate_term);
     tape_free(&prepared);
     tape_free(&scores);
 }
