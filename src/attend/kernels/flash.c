@@ -177,14 +177,35 @@ static void clear_kept(heed_flash_work *work, int64_t row0, int rows, int64_t fi
 
 static bool has_closed(const heed_tile *tile)
 {
-    int closed = 0;
-    for (int i = 0; i < tile->rows; i++) {
-        const float *score = tile->score + i * tile->stride;
-#pragma omp simd reduction(| : closed)
-        for (int j = 0; j < tile->cols; j++)
-            closed |= score[j] == -INFINITY;
-    }
+    const heed_vec least = (heed_vec){0} - INFINITY;
+    heed_vec most = least; /* of -score, passing over NaN */
+    for (int i = 0; i < tile->rows; i++)
+        for (int j = 0; j < tile->cols; j += HEED_WIDTH)
+            most = heed_vec_max(-heed_vec_load(tile->score + i * tile->stride + j), most);
+    bool closed = false;
+    for (int l = 0; l < HEED_WIDTH; l++)
+        closed |= most[l] == INFINITY;
     return closed;
+}
+
+static void note_open(const heed_tile *tile, uint8_t *open)
+{
+    for (int i = 0; i < tile->rows; i++) {
+        const float *restrict score = tile->score + i * tile->stride;
+        uint8_t *restrict to = open + i * HEED_KEYS;
+        for (int j = 0; j < tile->cols; j++)
+            to[j] = score[j] != -INFINITY;
+    }
+}
+
+static void mark_closed(const heed_tile *tile, const uint8_t *open)
+{
+    for (int i = 0; i < tile->rows; i++) {
+        float *restrict weight = tile->score + i * tile->stride;
+        const uint8_t *restrict was = open + i * HEED_KEYS;
+        for (int j = 0; j < tile->cols; j++)
+            weight[j] = was[j] ? weight[j] : HEED_CLOSED_WEIGHT;
+    }
 }
 
 static void count_open(const heed_tile *tile, float *count)
@@ -237,9 +258,7 @@ static void meet(const heed_run *run, const heed_pipeline *pipeline, heed_flash_
         heed_close(&tile, open, HEED_KEYS, keys->count - first);
     const bool mark = keep && has_closed(&tile);
     if (mark || !keys->value_finite)
-        for (int i = 0; i < rows; i++)
-            for (int j = first; j < last; j++)
-                work->was_open[i * HEED_KEYS + j] = tile.score[i * tile.stride + j - first] != -INFINITY;
+        note_open(&tile, work->was_open + first);
     heed_adjust(pipeline, pipeline->modify, pipeline->modifies, &tile, query, strip0, (heed_kept){0});
 
     const heed_form_state *normalise = &pipeline->form[pipeline->normalise];
@@ -262,10 +281,8 @@ static void meet(const heed_run *run, const heed_pipeline *pipeline, heed_flash_
     else
         add_values_where_open(run, keys, work->was_open, first, tile.cols, rows, tile.score, tile.stride,
                               sum);
-    for (int i = 0; mark && i < rows; i++)
-        for (int j = 0; j < tile.cols; j++)
-            if (!work->was_open[i * HEED_KEYS + first + j])
-                tile.score[i * tile.stride + j] = HEED_CLOSED_WEIGHT;
+    if (mark)
+        mark_closed(&tile, work->was_open + first);
 }
 
 /* What all heads of the piece together see of a block. */
