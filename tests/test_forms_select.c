@@ -25,6 +25,7 @@ static void selectors_equal_the_oracle(void **state)
         "select=threshold(1)",
         "select=threshold(0.3); where=window(9)",
         "select=quest(page=16, budget=48)",
+        "select=quest(page=4)",
         "select=quest(page=8, budget=20); where=causal",
         "select=moba(block=16, k=2)",
         "select=moba(block=8, k=3); where=causal; position=rope",
@@ -46,6 +47,31 @@ static void chains_see_what_is_left(void **state)
     };
     for (size_t i = 0; i < COUNT(specs); i++)
         attend_sweep(&(attend_case){.spec = specs[i], .seed = 10 * i + 2, .way.weights = true}, 2000000);
+}
+
+/* b(over=a) is a > b, to the last bit. */
+static void over_is_the_chain(void **state)
+{
+    (void)state;
+    static const char *const pairs[][2] = {
+        {"select=top_k(20) > top_p(0.9)", "select=top_p(0.9, over=top_k(20))"},
+        {"where=causal; select=quest(page=16, budget=64) > top_k(30) > top_p(0.8)",
+         "where=causal; select=top_p(0.8, over=top_k(30, over=quest(page=16, budget=64)))"},
+        {"select=quest > top_p(0.95); position=rope",
+         "select=top_p(0.95, over=quest(page=16)); position=rope"},
+    };
+    for (size_t i = 0; i < COUNT(pairs); i++) {
+        attend_data *d = attend_prepare(
+            &(attend_case){.spec = pairs[i][0], .heads = 2, .queries = 150, .seed = i, .way.weights = true});
+        attend_result *chain = attend_run(d, &d->c.way);
+        d->c.spec = pairs[i][1];
+        attend_result *over = attend_run(d, &d->c.way);
+        attend_match(d, over);
+        attend_same_bits(d, chain, over);
+        attend_result_free(chain);
+        attend_result_free(over);
+        attend_free(d);
+    }
 }
 
 /* Not only softmax; the selector sees scores before soft cap and temperature. */
@@ -133,6 +159,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(selectors_equal_the_oracle),
         cmocka_unit_test(chains_see_what_is_left),
+        cmocka_unit_test(over_is_the_chain),
         cmocka_unit_test(selectors_go_before_every_normaliser),
         cmocka_unit_test(of_equal_scores_the_lower_index_stays),
         cmocka_unit_test(selection_holds_with_lengths_positions_and_masks),

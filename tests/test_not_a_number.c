@@ -120,6 +120,47 @@ static void every_kernel_treats_nan_alike(void **state)
             }
 }
 
+/* What is captured of a row of NaN: NaN where the pair is open, even if its weight would have vanished, and 0
+ * where `where` or a score of -inf closes it. */
+static void closed_pairs_weigh_nothing_in_rows_of_nan(void **state)
+{
+    (void)state;
+    static const char *const specs[] = {
+        "where=causal & window(40)",  "where=strided(3)",    "position=alibi; where=causal",
+        "normalise=sigmoid(bias=0)",  "normalise=softmax1",  "where=causal; normalise=softcap(2)",
+        "where=block(50) | first(9)", "normalise=sparsemax", "where=mask; normalise=relu"};
+    enum { KEYS = 300, D = 4 };
+    for (size_t i = 0; i < COUNT(specs); i++)
+        for (size_t kernel = 0; kernel < COUNT(kernels); kernel++)
+            for (int64_t way = 0; attend_isas()[way / 2]; way++) {
+                const int64_t queries = way % 2 ? 103 : 3;
+                attend_data *d = attend_make(&(attend_case){.spec = specs[i],
+                                                            .heads = 2,
+                                                            .kv_heads = 1,
+                                                            .queries = queries,
+                                                            .keys = KEYS,
+                                                            .dim = D,
+                                                            .mask = MASK_NM,
+                                                            .seed = i,
+                                                            .way = {.kernel = kernels[kernel],
+                                                                    .isa = attend_isas()[way / 2],
+                                                                    .weights = true,
+                                                                    .statistics = true}});
+                for (int64_t n = 0; n < 2 * queries; n++)
+                    d->q[n * D] = (float)(fabs(d->q[n * D]) + 0.1);
+                d->q[(queries - 1) * D + 1] = NAN;
+                d->k[150 * D + 2] = NAN;
+                for (int j = 1; j < KEYS; j += 7)
+                    d->k[j * D] = j % 2 ? -INFINITY : -4000; /* closed, and next to nothing */
+                attend_changed(d);
+                attend_expect(d);
+                attend_result *r = attend_try(d, &d->c.way);
+                if (r->status != HEED_UNSUPPORTED)
+                    attend_match(d, r);
+                finish(d, r);
+            }
+}
+
 static void nothing_is_read_through_closed_pairs(void **state)
 {
     (void)state;
@@ -289,6 +330,7 @@ int main(void)
         cmocka_unit_test(nan_in_a_key_reaches_the_rows_that_see_it),
         cmocka_unit_test(nan_in_a_value_reaches_its_column),
         cmocka_unit_test(every_kernel_treats_nan_alike),
+        cmocka_unit_test(closed_pairs_weigh_nothing_in_rows_of_nan),
         cmocka_unit_test(nothing_is_read_through_closed_pairs),
         cmocka_unit_test(masked_rubbish_leaves_gradients_alone),
         cmocka_unit_test(infinite_scores),

@@ -27,7 +27,8 @@ static const heed_arg fence_args[] = {
 };
 static const heed_form fence = {.name = "fence", .stage = HEED_WHERE, .args = fence_args};
 static const heed_form carry = {.name = "carry", .stage = HEED_SCAN};
-static const heed_form *const own[] = {&fence, &carry, NULL};
+static const heed_form pick = {.name = "pick", .stage = HEED_SELECT};
+static const heed_form *const own[] = {&fence, &carry, &pick, NULL};
 
 static const struct {
     const char *text, *canonical;
@@ -90,6 +91,14 @@ static const struct {
     {"position=alibi+rope", "position=alibi + rope"},
     {"position=t5(max=128) + rope + alibi(slopes=published)", "position=t5 + rope + alibi(slopes=published)"},
     {"select=top_k(8)>top_p(.5)>top_k(2)", "select=top_k(k=8) > top_p(p=0.5) > top_k(k=2)"},
+    {"select=top_p(0.95, over=top_k(64))", "select=top_k(k=64) > top_p(p=0.95)"},
+    {"select=top_p(over=quest(page=8, budget=64), p=.5)", "select=quest(page=8, budget=64) > top_p(p=0.5)"},
+    {"select=top_k(8, over=top_p(.5, over=threshold(.1)))",
+     "select=threshold(t=0.1) > top_p(p=0.5) > top_k(k=8)"},
+    {"select=moba > top_k(8, over=top_p(.5)) > top_k(2)",
+     "select=moba > top_p(p=0.5) > top_k(k=8) > top_k(k=2)"},
+    {"select=moba(over=pick(over=moba(9)))", "select=moba(block=9) > pick > moba"},
+    {"heads 0: select=pick(over=pick)", "heads 0: select=pick > pick"},
     {"normalise=softcap(30)", "normalise=softcap(c=30) > softmax"},
     {"normalise=softcap(30) > softmax(0.5)", "normalise=softcap(c=30) > softmax(temperature=0.5)"},
     {"normalise=softcap(30) > sigmoid(-3)", "normalise=softcap(c=30) > sigmoid(bias=-3)"},

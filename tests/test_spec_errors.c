@@ -25,7 +25,8 @@ static const heed_arg fence_args[] = {
 };
 static const heed_form fence = {.name = "fence", .stage = HEED_WHERE, .args = fence_args};
 static const heed_form carry = {.name = "carry", .stage = HEED_SCAN};
-static const heed_form *const own[] = {&fence, &carry, NULL};
+static const heed_form pick = {.name = "pick", .stage = HEED_SELECT};
+static const heed_form *const own[] = {&fence, &carry, &pick, NULL};
 
 static const struct {
     const char *text;
@@ -105,6 +106,24 @@ static const struct {
     {"where=dilated(3 2)", 17, {"'2'", "','"}},
     {"where=window(w=)", 16, {"')'", "a number for w"}},
     {"where=fence(style=low(1))", 23, {"'1': low takes no arguments"}},
+    /* the form that another one of select chooses from */
+    {"select=top_p(0.9, ovr=moba)", 19, {"'ovr' is no argument of top_p; the nearest is 'over'"}},
+    {"select=top_p(0.9, over=qest(16))", 24, {"'qest' is no form of select; the nearest is 'quest'"}},
+    {"select=top_p(0.9, over=causal)", 24, {"'causal' is a form of where, not of select"}},
+    {"select=top_p(0.9, over=top_k(0))", 24, {"select=top_k(0): k must be at least 1"}},
+    {"select=top_p(over=moba)", 8, {"select=top_p(over=moba): p must be given"}},
+    {"select=top_p(0.9, over=none)", 24, {"'none' stands alone in select"}},
+    {"select=top_p(0.9, over=)", 24, {"')'", "a form of select"}},
+    {"select=top_p(0.9, over=3)", 24, {"'3'", "a form of select"}},
+    {"select=top_p(0.9, over=moba", 28, {"the text ends", "',' or ')' of top_p"}},
+    {"select=top_p(over=moba, 0.9)", 25, {"'0.9' stands by place after"}},
+    {"select=top_p(0.9, over=moba, over=moba)", 30, {"'over' of top_p is given twice"}},
+    {"select=top_p(0.9, moba)", 19, {"'moba' is one too many: top_p takes at most 1 argument"}},
+    {"select=pick(3)", 13, {"'3': pick takes no argument but over"}},
+    {"select=pick(x=3)", 13, {"'x' is no argument of pick; the nearest is 'over'"}},
+    {"where=window(3, over=self)", 17, {"'over' is no argument of window"}},
+    {"position=rope(over=alibi)", 15, {"'over' is no argument of rope"}},
+    {"twilight(over=moba)", 10, {"'over' is no argument of twilight"}},
     /* marks where they do not belong */
     {"where=causal > window(3)", 14, {"'>' has no place in where", "&, |, !"}},
     {"where=(causal > window(3))", 15, {"'>' has no place in where"}},
@@ -236,6 +255,9 @@ static void depth_and_length_are_bounded(void **state)
         {"where=self", "&self", "", 499, 500, 2506},
         {"where=self", "|self", "", 1, 12000, 2506},
         {"select=top_k(3)", ">top_k(3)", "", 499, 7000, 4507},
+        {"select=moba", ">moba(over=moba)", "", 249, 4000, 3996},
+        {"select=", "moba(over=", "moba", 0, 200, 2012},
+        {"select=", "moba(over=", "moba", 0, 6000, 2018},
         {"", ";", "", 65536, 65537, 65537},
         {"score=dot", " ", "", 60000, 70000, 65537},
     };
@@ -309,6 +331,7 @@ static void own_forms_that_cannot_be_named_are_refused(void **state)
     heed_arg many[HEED_MAX_ARGS + 2] = {{0}};
     for (int i = 0; i <= HEED_MAX_ARGS; i++)
         many[i].name = "x";
+    const heed_arg over[] = {{.name = "over"}, {0}};
     const heed_arg choice_without_options[] = {{.name = "x", .kind = HEED_ARG_CHOICE}, {0}};
     const struct {
         heed_form form;
@@ -322,6 +345,7 @@ static void own_forms_that_cannot_be_named_are_refused(void **state)
         {{.name = NULL, .stage = HEED_WHERE}, "name"},
         {{.name = "x", .stage = HEED_STAGES}, "stage"},
         {{.name = "x", .stage = HEED_WHERE, .args = many}, "too many"},
+        {{.name = "x", .stage = HEED_SELECT, .args = over}, "every form of select takes"},
         {{.name = "x", .stage = HEED_WHERE, .args = choice_without_options}, "options"},
     };
     for (size_t i = 0; i < COUNT(cases); i++) {

@@ -72,7 +72,8 @@ static void put_number(writer *w, const heed_arg *arg)
     put(w, arg->most == INFINITY && arg->kind == HEED_ARG_FLOAT && !draw(w, 8) ? "inf" : text);
 }
 
-static void put_arguments(writer *w, const heed_arg *args);
+static void put_form(writer *w, heed_stage stage, unsigned with, unsigned without);
+static void put_arguments(writer *w, const heed_arg *args, bool over);
 
 static void put_value(writer *w, const heed_arg *arg)
 {
@@ -85,11 +86,11 @@ static void put_value(writer *w, const heed_arg *arg)
         count++;
     const heed_option *option = &arg->options[draw(w, count)];
     put(w, option->name);
-    put_arguments(w, option->args);
+    put_arguments(w, option->args, false);
 }
 
-/* Some by place, then some by name in any order, the required ones always. */
-static void put_arguments(writer *w, const heed_arg *args)
+/* Some by place, then some by name in any order, the required ones always; `over` last, a form of select. */
+static void put_arguments(writer *w, const heed_arg *args, bool over)
 {
     int count = 0;
     while (args && args[count].name)
@@ -110,6 +111,12 @@ static void put_arguments(writer *w, const heed_arg *args)
         put(w, args[i].name);
         put(w, "=");
         put_value(w, &args[i]);
+        any = true;
+    }
+    if (over) {
+        put(w, any ? "," : "(");
+        put(w, "over=");
+        put_form(w, HEED_SELECT, 0, 0);
         any = true;
     }
     put(w, any ? ")" : draw(w, 8) ? "" : "()");
@@ -133,7 +140,7 @@ static void put_form(writer *w, heed_stage stage, unsigned with, unsigned withou
     const heed_form *list[64];
     const heed_form *form = list[draw(w, (uint32_t)list_forms(stage, with, without, list))];
     put(w, form->name);
-    put_arguments(w, form->args);
+    put_arguments(w, form->args, stage == HEED_SELECT && !draw(w, 3));
 }
 
 static void put_mask(writer *w, int depth)
@@ -164,7 +171,7 @@ static void put_sum(writer *w)
     for (int i = 0; i < terms; i++) {
         const heed_form *form = list[(start + i) % count];
         put(w, form->name);
-        put_arguments(w, form->args);
+        put_arguments(w, form->args, false);
         put(w, "+");
     }
     put_form(w, HEED_POSITION, HEED_ROTATES, 0);

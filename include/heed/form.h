@@ -158,9 +158,13 @@ typedef struct heed_tile {
     int64_t stride;           /**< of score, dscore, open, in entries */
     const uint8_t
         *open; /**< [rows][stride] 1 where the pair is open, NULL when all are; for whole-row forms */
-    const float *query; /**< [rows][query_stride] prepared queries, the product's scale NOT yet applied */
+    /** [rows][query_stride] prepared queries, as the score meets them: where it is a product they carry its
+     *  scale, so that sum_d query[d] key[d] is the score; to a `pair` hook, on whose sums the kernel puts the
+     *  scale, and beside one, they come without. */
+    const float *query;
     int64_t query_stride;
-    const float *key; /**< [prepared dim][key_stride] prepared keys, transposed */
+    const float *key; /**< [prepared dim][key_stride] prepared keys, transposed; for `pair`, and for `adjust`
+                         of position forms without HEED_WHOLE_ROW */
     int64_t key_stride;
     int dim;          /**< prepared dim */
     const float *aux; /**< [rows][aux_floats] made by this form's query_aux */
@@ -169,9 +173,10 @@ typedef struct heed_tile {
         *base; /**< for `weights`: [rows] to take off the logits first, norm being `rest` then; or NULL */
     /* backward only */
     float *dscore; /**< [rows][stride] gradient of what the hook put out, to turn into that of its input */
-    float *dquery; /**< [rows][query_stride] to add to */
-    float *dkey;   /**< [prepared dim][key_stride] to add to */
-    float *daux;   /**< [rows][aux_floats] to add to */
+    float
+        *dquery; /**< [rows][query_stride] to add the gradient of `query` to; of position forms and `pair` */
+    float *dkey; /**< [prepared dim][key_stride] to add the gradient of `key` to, where that is given */
+    float *daux; /**< [rows][aux_floats] to add to */
     const float *before; /**< [rows][stride] scores before this hook, for forms with HEED_KEEPS_INPUT */
 } heed_tile;
 
@@ -230,13 +235,14 @@ typedef struct heed_row {
 } heed_row;
 
 enum heed_form_flags {
-    HEED_WHOLE_ROW = 1,     /**< adjust needs complete rows */
-    HEED_KEEPS_INPUT = 2,   /**< adjust_backward reads tile->before */
-    HEED_KEYS_BY_HEAD = 4,  /**< prepare_key depends on the query head */
-    HEED_NEEDS_DOT = 8,     /**< only with score=dot */
-    HEED_NEEDS_CAUSAL = 16, /**< only where `causal` is a factor of `where` */
-    HEED_RAW_SCORES = 32,   /**< adjust reads scores to which no other form has added yet, so it goes first */
-    HEED_COUNTS_OPEN = 64,  /**< a normaliser that reads row_sums->count */
+    HEED_WHOLE_ROW = 1,        /**< adjust needs complete rows */
+    HEED_KEEPS_INPUT = 2,      /**< adjust_backward reads tile->before */
+    HEED_KEEPS_OUTPUT = 32768, /**< adjust_backward reads tile->score */
+    HEED_KEYS_BY_HEAD = 4,     /**< prepare_key depends on the query head */
+    HEED_NEEDS_DOT = 8,        /**< only with score=dot */
+    HEED_NEEDS_CAUSAL = 16,    /**< only where `causal` is a factor of `where` */
+    HEED_RAW_SCORES = 32,  /**< adjust reads scores to which no other form has added yet, so it goes first */
+    HEED_COUNTS_OPEN = 64, /**< a normaliser that reads row_sums->count */
     HEED_NEEDS_SEGMENTS = 128, /**< reads inputs->query_segment and key_segment */
     HEED_NEEDS_MASK = 256,     /**< reads inputs->mask */
     HEED_MIXES_HEADS = 512,    /**< `mix_scores`, `mix_weights` see all heads */
@@ -295,8 +301,9 @@ typedef struct heed_form {
 
     /* position, normalise modifiers: change a tile in place */
     void (*adjust)(const heed_form_state *form, heed_tile *tile);
-    /** Turns dscore in place into the gradient of the input. `tile->score` holds what `adjust` put out.
-     *  NULL: the gradient passes through unchanged. */
+    /** Turns dscore in place into the gradient of the input; where it is 0 the pair may be closed, the query
+     *  or key NaN, and it must stay 0. With HEED_KEEPS_INPUT tile->before holds what `adjust` was given, with
+     *  HEED_KEEPS_OUTPUT tile->score what it put out. NULL: the gradient passes through unchanged. */
     void (*adjust_backward)(const heed_form_state *form, heed_tile *tile);
     /** Or, for biases that depend on distance and head only: the biases of a list of distances. */
     void (*bias)(const heed_form_state *form, int head, const int32_t *distance, int n, float *out);

@@ -317,6 +317,13 @@ static heed_status gather(const heed_plan *plan, heed_pipeline *pipeline)
             pipeline->why = "the normaliser needs the whole row";
     }
     pipeline->whole_rows = pipeline->why != NULL;
+    for (int f = 0; f < pipeline->forms; f++) {
+        const heed_form *form = pipeline->form[f].form;
+        const unsigned keeps =
+            plan->problem.with & HEED_WITH_BACKWARD && form->adjust_backward ? form->flags : 0;
+        pipeline->kept_before[f] = keeps & HEED_KEEPS_INPUT ? pipeline->kept_planes++ : -1;
+        pipeline->kept_after[f] = keeps & HEED_KEEPS_OUTPUT ? pipeline->kept_planes++ : -1;
+    }
     return HEED_OK;
 }
 

@@ -39,6 +39,10 @@ typedef struct heed_pipeline {
     int aux[HEED_MAX_HOOKS], auxes; /* forms with query_aux */
     int aux_at[HEED_MAX_FORMS];     /* floats a row before this form's, over the same rows */
     int aux_floats;                 /* a query row, all forms together */
+    /* planes of scores that backward keeps for each form's adjust_backward: what it was given, and what it
+     * put out; -1 for none */
+    int kept_before[HEED_MAX_FORMS], kept_after[HEED_MAX_FORMS];
+    int kept_planes;
 
     float scale;       /* factor on the product (or on the pair hook's sum) */
     int row_dim;       /* entries of a prepared row */

@@ -112,7 +112,7 @@ static heed_status read_combination(heed_reader *reader)
         return no_clause(reader, true);
     heed_reader_next(reader);
     heed_value value[HEED_MAX_ARGS] = {{0}};
-    heed_status status = heed_read_arguments(reader, NULL, name, combination->args, value);
+    heed_status status = heed_read_arguments(reader, NULL, name, combination->args, value, NULL);
     if (!status && reader->now.kind != HEED_WORD_END && !heed_word_is_mark(reader->now, ";"))
         status = heed_reader_expected(reader, "';' or the end");
     if (status)

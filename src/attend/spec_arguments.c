@@ -52,7 +52,8 @@ static heed_status read_number(heed_reader *reader, const heed_arg *arg, double 
     return HEED_OK;
 }
 
-static heed_status read_list(heed_reader *reader, heed_word owner, const heed_arg *args, heed_value *value);
+static heed_status read_list(heed_reader *reader, heed_word owner, const heed_arg *args, heed_value *value,
+                             int *over);
 
 static heed_status read_option(heed_reader *reader, const heed_arg *arg, heed_value *value)
 {
@@ -78,7 +79,7 @@ static heed_status read_option(heed_reader *reader, const heed_arg *arg, heed_va
     heed_value sub_value[HEED_MAX_ARGS] = {{0}};
     for (int i = 0; sub && sub[i].name; i++)
         sub_value[i].number = sub[i].value;
-    const heed_status status = read_list(reader, name, sub, sub_value);
+    const heed_status status = read_list(reader, name, sub, sub_value, NULL);
     if (status)
         return status;
     *value = (heed_value){.number = chosen};
@@ -96,14 +97,19 @@ static heed_status read_value(heed_reader *reader, const heed_arg *arg, heed_val
     return status;
 }
 
-/* Finds which argument is named here, and steps behind the `=`. */
-static heed_status read_name(heed_reader *reader, heed_word owner, const heed_arg *args, int *index)
+/* Finds which argument is named here, and steps behind the `=`. Its index is that behind the last for `over`,
+ * where that may stand. */
+static heed_status read_name(heed_reader *reader, heed_word owner, const heed_arg *args, bool takes_over,
+                             int *index)
 {
     heed_names names;
     heed_names_start(&names, reader->now);
-    for (*index = 0; args[*index].name && !heed_word_is(reader->now, args[*index].name); ++*index)
+    const int count = count_args(args);
+    for (*index = 0; *index < count && !heed_word_is(reader->now, args[*index].name); ++*index)
         heed_names_add(&names, args[*index].name);
-    if (!args[*index].name)
+    if (takes_over)
+        heed_names_add(&names, HEED_OVER);
+    if (*index == count && !(takes_over && heed_word_is(reader->now, HEED_OVER)))
         return heed_reader_fail(reader, reader->now.text, "'%s' is no argument of %s%s",
                                 heed_quoted_word(reader->now).text, heed_quoted_word(owner).text,
                                 heed_names_hint(&names).text);
@@ -112,18 +118,24 @@ static heed_status read_name(heed_reader *reader, heed_word owner, const heed_ar
     return HEED_OK;
 }
 
-static heed_status too_many(const heed_reader *reader, heed_word owner, int count)
+static heed_status too_many(const heed_reader *reader, heed_word owner, int count, bool takes_over)
 {
     const heed_quote name = heed_quoted_word(owner), word = heed_quoted_word(reader->now);
     if (count == 0)
-        return heed_reader_fail(reader, reader->now.text, "'%s': %s takes no arguments", word.text,
-                                name.text);
+        return heed_reader_fail(reader, reader->now.text, "'%s': %s takes no argument%s", word.text,
+                                name.text, takes_over ? " but " HEED_OVER : "s");
     return heed_reader_fail(reader, reader->now.text, "'%s' is one too many: %s takes at most %d argument%s",
                             word.text, name.text, count, count == 1 ? "" : "s");
 }
 
-/* Reads `(...)` if it stands here; `value` holds the defaults. */
-static heed_status read_list(heed_reader *reader, heed_word owner, const heed_arg *args, heed_value *value)
+static heed_status given_twice(const heed_reader *reader, const char *at, const char *name, heed_word owner)
+{
+    return heed_reader_fail(reader, at, "'%s' of %s is given twice", name, heed_quoted_word(owner).text);
+}
+
+/* Reads `(...)` if it stands here; `value` holds the defaults. `over`: see heed_read_arguments. */
+static heed_status read_list(heed_reader *reader, heed_word owner, const heed_arg *args, heed_value *value,
+                             int *over)
 {
     if (!heed_word_is_mark(reader->now, "("))
         return HEED_OK;
@@ -138,18 +150,18 @@ static heed_status read_list(heed_reader *reader, heed_word owner, const heed_ar
         const bool by_name = start.kind == HEED_WORD_NAME && heed_word_is_mark(heed_reader_peek(reader), "=");
         int index = place;
         heed_status status = HEED_OK;
-        if (count == 0 || (!by_name && !named && place >= count))
-            return too_many(reader, owner, count);
+        if ((count == 0 && !(over && by_name)) || (!by_name && !named && place >= count))
+            return too_many(reader, owner, count, over != NULL);
         if (by_name)
-            status = read_name(reader, owner, args, &index);
+            status = read_name(reader, owner, args, over != NULL, &index);
         else if (named)
             status = heed_reader_fail(reader, start.text, "'%s' stands by place after an argument by name",
                                       heed_quoted_word(start).text);
-        if (!status && value[index].given)
-            status = heed_reader_fail(reader, start.text, "'%s' of %s is given twice", args[index].name,
-                                      heed_quoted_word(owner).text);
+        const bool is_over = index == count;
+        if (!status && (is_over ? *over != HEED_ABSENT : value[index].given))
+            status = given_twice(reader, start.text, is_over ? HEED_OVER : args[index].name, owner);
         if (!status)
-            status = read_value(reader, &args[index], &value[index]);
+            status = is_over ? heed_read_over(reader, over) : read_value(reader, &args[index], &value[index]);
         if (status)
             return status;
         named = by_name;
@@ -224,12 +236,12 @@ static heed_status check(const heed_reader *reader, const char *stage, heed_word
 }
 
 heed_status heed_read_arguments(heed_reader *reader, const char *stage, heed_word name, const heed_arg *args,
-                                heed_value value[HEED_MAX_ARGS])
+                                heed_value value[HEED_MAX_ARGS], int *over)
 {
     const int count = count_args(args);
     for (int i = 0; i < count; i++)
         value[i] = default_value(&args[i]);
-    heed_status status = read_list(reader, name, args, value);
+    heed_status status = read_list(reader, name, args, value, over);
     for (int i = 0; i < count && !status; i++)
         status = check(reader, stage, name, &args[i], &value[i]);
     return status;

@@ -75,9 +75,27 @@ static heed_status read_form(heed_reader *reader, heed_stage stage, int *out)
     if (!node.form)
         return heed_unknown_form(reader, stage);
     heed_reader_next(reader);
-    const heed_status status =
-        heed_read_arguments(reader, heed_stage_name(stage), name, node.form->args, node.arg);
-    return status ? status : add_node(reader, name.text, node, out);
+    int over = HEED_ABSENT;
+    heed_status status = heed_read_arguments(reader, heed_stage_name(stage), name, node.form->args, node.arg,
+                                             stage == HEED_SELECT ? &over : NULL);
+    if (!status)
+        status = add_node(reader, name.text, node, out);
+    if (status || over == HEED_ABSENT)
+        return status;
+    const int outer = *out;
+    *out = over;
+    return join(reader, HEED_NODE_CHAIN, name.text, outer, out);
+}
+
+heed_status heed_read_over(heed_reader *reader, int *over)
+{
+    if (reader->overs >= HEED_SPEC_DEPTH)
+        return heed_reader_fail(reader, reader->now.text, "'" HEED_OVER "' stands more than %d deep",
+                                HEED_SPEC_DEPTH);
+    reader->overs++;
+    const heed_status status = read_form(reader, HEED_SELECT, over);
+    reader->overs--;
+    return status;
 }
 
 static heed_status read_or(heed_reader *reader, int depth, int *out);

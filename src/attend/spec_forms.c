@@ -52,6 +52,9 @@ static const char *wrong_form(const heed_form *const *forms, int index)
     for (int i = 0; i < index; i++)
         if (forms[i]->stage == form->stage && !strcmp(forms[i]->name, form->name))
             return "it is given twice";
+    for (const heed_arg *arg = form->args; form->stage == HEED_SELECT && arg && arg->name; arg++)
+        if (!strcmp(arg->name, HEED_OVER))
+            return "its argument '" HEED_OVER "' is one that every form of select takes already";
     return wrong_args(form->args, HEED_MAX_ARGS, false);
 }
 

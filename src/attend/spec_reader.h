@@ -7,8 +7,9 @@
 #include <locale.h>
 
 #define HEED_SPEC_BYTES 65536 /* longest text */
-#define HEED_SPEC_DEPTH 200   /* brackets and ! inside each other */
+#define HEED_SPEC_DEPTH 200   /* brackets, ! and `over` inside each other */
 #define HEED_SPEC_PARTS 1000  /* forms and marks of one expression, which bounds the depth of its tree */
+#define HEED_OVER "over"      /* argument of every form of select: form(over=first) is first > form */
 
 typedef enum heed_word_kind {
     HEED_WORD_END,
@@ -33,6 +34,7 @@ typedef struct heed_reader {
     const heed_form *const *forms;
     heed_spec *spec;
     int first_node;                /* of the expression that is being read */
+    int overs;                     /* `over` inside each other, where the reader stands */
     bool replaceable[HEED_STAGES]; /* the unprefixed clause is a combination's */
 } heed_reader;
 
@@ -75,9 +77,10 @@ void heed_names_add(heed_names *names, const char *name);
 /* "; the nearest is 'window'", with the list when that is not near at all; "" when there are no names. */
 heed_hint heed_names_hint(const heed_names *names);
 
-/* arguments: spec_arguments.c. Reads `(...)` if it stands there; `stage` is NULL for a combination. */
+/* arguments: spec_arguments.c. Reads `(...)` if it stands there; `stage` is NULL for a combination. `over` is
+ * NULL where there is no such argument; else it is HEED_ABSENT, and becomes the node of what is given. */
 heed_status heed_read_arguments(heed_reader *reader, const char *stage, heed_word name, const heed_arg *args,
-                                heed_value value[HEED_MAX_ARGS]);
+                                heed_value value[HEED_MAX_ARGS], int *over);
 
 /* a user's own forms: spec_forms.c */
 heed_status heed_check_forms(const heed_form *const *forms);
@@ -86,6 +89,7 @@ const heed_form *heed_find_form(const heed_form *const *forms, heed_stage stage,
 heed_status heed_unknown_form(const heed_reader *reader, heed_stage stage);
 
 /* expressions: spec_expression.c. The root is HEED_NONE for `none`. */
+heed_status heed_read_over(heed_reader *reader, int *over); /* the form that stands behind `over=` */
 heed_status heed_read_expression(heed_reader *reader, heed_stage stage, int *root);
 
 /* prefixes and groups: spec_groups.c */

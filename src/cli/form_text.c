@@ -169,11 +169,12 @@ const cli_stage_text cli_stage_texts[HEED_STAGES] = {
                                                 "binds tightest, then `&`, then `|`. Positions are those of "
                                                 "`position`: with fewer queries than keys the "
                                                 "last query stands at the last key."},
-    [HEED_SELECT] = {"what is worth seeing, from the data?",
-                     "A selector sees the scores after `position`, before soft cap and temperature; its "
-                     "weights are those of a "
-                     "softmax over the open keys. `a > b`: b sees only what a left. No gradient flows "
-                     "through the choice."},
+    [HEED_SELECT] =
+        {"what is worth seeing, from the data?",
+         "A selector sees the scores after `position`, before soft cap and temperature; its "
+         "weights are those of a "
+         "softmax over the open keys. `a > b`: b sees only what a left; `b(over=a)` says the same, "
+         "with any form of select. No gradient flows through the choice."},
     [HEED_NORMALISE] =
         {"how do scores become weights?",
          "lse is the log of the sum of exp(logit) over the open and selected keys, the logit after soft cap "

@@ -3,7 +3,8 @@
  * or weight, of the row. The tolerance is 1e-5; beside it stand 2 units in the last place of the terms of the
  * row's scores, as far as the normaliser passes them on lse            itself, or 1, and the same units of
  * its scores gradients      half the sum of the absolute values of all their terms, but no less than a tenth
- * of the largest such sum in the tensor */
+ * of the largest such sum in the tensor, nor, where terms are outputs (the gate's), than the largest of them
+ */
 #include "support/attend.h"
 
 #include <math.h>

@@ -221,10 +221,10 @@ static void read_values(oracle_row *row, int64_t h, const bool *reads)
             continue;
         const double dout = problem->dout[at * width + e];
         if (g) {
-            const double dg = dout * sum * open * (1 - open);
-            g->gradient[gate_at] += dg;
-            /* a product of an output, not a sum of many terms: twice half the tolerance */
-            g->magnitude[gate_at] += 2 * fabs(dout * size * open * (1 - open)) * o->steepness[at];
+            const double slope = dout * open * (1 - open), term = fabs(slope * size) * o->steepness[at];
+            g->gradient[gate_at] += slope * sum;
+            g->magnitude[gate_at] += term;
+            row->gate_term[gate_at] = fmax(row->gate_term[gate_at], term);
         }
         for (int64_t j = 0; j < keys; j++)
             if (reads[j]) {
@@ -237,7 +237,7 @@ static void read_values(oracle_row *row, int64_t h, const bool *reads)
     }
 }
 
-static void write_lost(oracle_row *row, int64_t h)
+static void write_lost(oracle_row *row, int64_t h, const bool *reads)
 {
     const oracle_problem *problem = &row->o->problem;
     const int64_t at = (row->b * problem->heads + h) * problem->queries + row->i;
@@ -245,7 +245,7 @@ static void write_lost(oracle_row *row, int64_t h)
     for (int64_t e = 0; e < problem->value_dim; e++)
         row->o->out[at * problem->value_dim + e] = row->o->out_magnitude[at * problem->value_dim + e] = NAN;
     for (int64_t j = 0; j < problem->keys; j++)
-        row->o->weights[at * problem->keys + j] = NAN;
+        row->o->weights[at * problem->keys + j] = reads[j] ? NAN : 0;
 }
 
 /* One query, all heads. Rows whose scores hold a NaN give NaN and no gradient. */
@@ -300,7 +300,7 @@ static void run_row(oracle_row *row)
     for (int64_t h = 0; h < heads; h++) {
         const int64_t at = (row->b * heads + h) * problem->queries + row->i;
         if (lost[h] || (talks && any_lost)) {
-            write_lost(row, h);
+            write_lost(row, h, reads + h * keys);
             continue;
         }
         read_values(row, h, reads + h * keys);
@@ -343,6 +343,8 @@ void oracle_run(oracle *o)
     row.any = calloc((size_t)keys + 1, sizeof *row.any);
     row.score = calloc(pairs, sizeof *row.score);
     row.weight = calloc(pairs, sizeof *row.weight);
+    oracle_param *g = oracle_find_param(o, "read.gate.g");
+    row.gate_term = numbers(g ? g->count : 0);
     if (oracle_find_form(o->spec, POSITION, "xpos"))
         row.twist = numbers(keys * problem->dim);
     for (int64_t b = 0; b < problem->batch; b++) {
@@ -370,6 +372,10 @@ void oracle_run(oracle *o)
             tape_backward(&prepared);
         free(key);
     }
+    /* A term of the gate's gradient is an output, which may be wrong by its whole tolerance; errors of
+     * several outputs average out to the half of it that is allowed to a sum. */
+    for (int64_t i = 0; g && i < g->count; i++)
+        g->magnitude[i] = fmax(g->magnitude[i], 2 * row.gate_term[i]);
     o->kink = fmin(prepared.kink, scores.kink);
     free(row.query);
     free(row.open);
@@ -377,6 +383,7 @@ void oracle_run(oracle *o)
     free(row.score);
     free(row.weight);
     free(row.twist);
+    free(row.gate_term);
     tape_free(&prepared);
     tape_free(&scores);
 }

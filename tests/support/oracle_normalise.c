@@ -85,7 +85,8 @@ static void select_blocks(oracle_row *row, int64_t h, const oracle_form *f, doub
 {
     const bool quest = strcmp(f->name, "quest") == 0;
     const int64_t size = (int64_t)oracle_number(f, 0, quest ? "page" : "block", quest ? 16 : 512);
-    const int64_t blocks = quest ? ((int64_t)oracle_number(f, 1, "budget", 0) + size - 1) / size
+    const double quarter = ceil((double)row->o->problem.keys / 4);
+    const int64_t blocks = quest ? ((int64_t)oracle_number(f, 1, "budget", quarter) + size - 1) / size
                                  : (int64_t)oracle_number(f, 1, "k", 3);
     bool *open = row->open + h * row->o->problem.keys;
     ranked *list = malloc((size_t)(row->key_count / size + 1) * sizeof *list);

@@ -27,6 +27,7 @@ typedef struct oracle_row {
     var *score;             /* [H][M] valid where `any` */
     var *weight;            /* [H][M] valid where `open` */
     double *twist;          /* [M][D] xpos: factors of the entries of the product with each key */
+    double *gate_term;      /* the largest term of each entry of the gate's gradient, over all rows */
 } oracle_row;
 
 /* Entries [first, ...) of a parameter, whose rows are `stride` entries apart. */

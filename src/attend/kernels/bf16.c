@@ -27,7 +27,7 @@ bool heed_bf16_serves(const heed_plan *plan, const heed_pipeline *pipeline)
     const heed_problem *p = &plan->problem;
     return heed_cpu_has_avx512_bf16() && p->q_type == HEED_BF16 && p->k_type == HEED_BF16 &&
            p->v_type == HEED_BF16 && p->dim % 2 == 0 && pipeline->pair < 0 && pipeline->plain_query &&
-           pipeline->plain_key;
+           pipeline->plain_key && !heed_outside_sees_tiles(pipeline);
 #else
     (void)plan;
     (void)pipeline;

@@ -3,8 +3,20 @@
 #define HEED_KERNELS_CAPTURE_H
 
 #include "attend/kernels/work.h"
+#include <math.h>
 
 #define heed_capture_rows HEED_LOCAL(heed_capture_rows)
+
+/* What stands for the weight of a closed pair where weights are kept for later: even in a row of NaN it is 0,
+ * while an open pair whose weight has vanished, +0, is NaN there. */
+#define HEED_CLOSED_WEIGHT (-0.0f)
+
+/* The final weight, of what was kept and the factor that it lacks. */
+static inline float heed_final_weight(float kept, float factor)
+{
+    const bool closed = kept == 0.0f && signbit(kept);
+    return closed ? 0.0f : kept * factor;
+}
 
 /* Where one row's statistics go; NULL members are not wanted. */
 typedef struct heed_capture_target {

@@ -22,14 +22,6 @@
 #define ROWS_AT_ONCE 32 /* query rows of a group that go together; more heads still do */
 #define MOST_QUERIES 8
 
-static bool built_in(const heed_form *form)
-{
-    const heed_form *const *known = heed_form_table[form->stage];
-    while (*known && *known != form)
-        known++;
-    return *known != NULL;
-}
-
 const char *heed_decode_refuses(const heed_plan *plan, const heed_pipeline *pipeline)
 {
     if (pipeline->whole_rows)
@@ -40,13 +32,10 @@ const char *heed_decode_refuses(const heed_plan *plan, const heed_pipeline *pipe
         return "keys are prepared before they are compared (turned or normalised), "
                "so they cannot be read "
                "where they lie";
-    for (int f = 0; f < pipeline->forms; f++) {
-        const heed_form *form = pipeline->form[f].form;
-        if ((form->adjust || form->online) && !built_in(form))
-            return "a form from outside works on tiles and may ask for their keys, "
-                   "which are not laid out "
-                   "for it";
-    }
+    if (heed_outside_sees_tiles(pipeline))
+        return "a form from outside works on tiles and may ask for their keys, "
+               "which are not laid out "
+               "for it";
     return NULL;
 }
 
@@ -177,7 +166,7 @@ static bool sees_alike(const heed_run *run, const heed_pipeline *pipeline)
         if (pipeline->where[n].kind != HEED_WHERE_LEAF)
             continue;
         const heed_form *form = pipeline->form[pipeline->where[n].form].form;
-        if (!built_in(form) || (form->flags & HEED_NEEDS_MASK && run->inputs.mask_head_stride != 0))
+        if (!heed_built_in(form) || (form->flags & HEED_NEEDS_MASK && run->inputs.mask_head_stride != 0))
             return false;
     }
     return true;

@@ -89,8 +89,7 @@ static void finish_head(const ending *e, int h)
     heed_write_output(run, e->pipeline, group->batch, head, group->query0, group->queries, out, stride);
 }
 
-/* Final weights of head h: what was kept, times all that came later. What
- * weighs nothing stays so in a row of NaN. */
+/* Final weights of head h: what was kept, times all that came later. */
 static void sweep_head(const ending *e, int h)
 {
     const heed_run *run = e->run;
@@ -121,7 +120,7 @@ static void sweep_head(const ending *e, int h)
             factor *= e->exponential ? factor_of(e, piece, r) : 1.0f;
             float *weight = group->kept + (r * blocks + b) * HEED_KEYS;
             for (int j = 0; j < HEED_KEYS; j++)
-                weight[j] = weight[j] == 0.0f ? 0.0f : weight[j] * factor;
+                weight[j] = heed_final_weight(weight[j], factor);
         }
         heed_capture_rows(&to, group->batch, head, group->query0, key0, group->queries, cols,
                           group->kept + (row0 * blocks + b) * HEED_KEYS, blocks * HEED_KEYS);

@@ -5,6 +5,7 @@
  * sees. Rows of all query heads of the kv head go through it together; hooks
  * that look at the head get the rows of one head at a time.
  */
+#include "attend/kernels/capture.h"
 #include "attend/kernels/convert.h"
 #include "attend/kernels/decode.h"
 #include "attend/kernels/decode_load.h"
@@ -240,7 +241,8 @@ static void weigh(const passing *p, const part *at)
     const heed_form_state *normalise = &p->pipeline->form[p->pipeline->normalise];
     heed_row_sums sums = p->sums;
     heed_tile tile = tile_of(p, at, 0, 0, p->group->rows);
-    heed_adjust(p->pipeline, p->pipeline->modify, p->pipeline->modifies, &tile, p->group->query, 0, NULL);
+    heed_adjust(p->pipeline, p->pipeline->modify, p->pipeline->modifies, &tile, p->group->query, 0,
+                (heed_kept){0});
     if (normalise->form->flags & HEED_COUNTS_OPEN)
         for (int r = 0; r < tile.rows; r++) {
             float count = 0.0f;
@@ -292,14 +294,18 @@ static void add_values(const passing *p, const part *at, bool closed, const char
     add_where_open(p, at);
 }
 
-static void keep_weights(const passing *p, const part *at)
+static void keep_weights(const passing *p, const part *at, bool closed)
 {
     const heed_decode_group *group = p->group;
     const int64_t blocks = p->sizes->blocks, b = block_of(at);
     for (int r = 0; r < group->rows; r++) {
         float *to = group->kept + (r * blocks + b) * HEED_KEYS;
-        memset(to, 0, HEED_KEYS * sizeof(float));
-        memcpy(to + at->first, p->work->score + r * HEED_KEYS, (size_t)at->count * sizeof(float));
+        for (int j = 0; j < HEED_KEYS; j++)
+            to[j] = HEED_CLOSED_WEIGHT;
+        to += at->first;
+        memcpy(to, p->work->score + r * HEED_KEYS, (size_t)at->count * sizeof(float));
+        for (int j = 0; closed && j < at->count; j++)
+            to[j] = p->work->was_open[r * HEED_KEYS + j] ? to[j] : HEED_CLOSED_WEIGHT;
         group->later[r * blocks + b] = p->sums.rescale[r];
     }
 }
@@ -332,13 +338,13 @@ static void meet(const passing *p, part *at, const char **row)
         for (int h = 0; h < group->heads; h++) {
             heed_tile tile = tile_of(p, at, h, 0, group->queries);
             heed_adjust(p->pipeline, p->pipeline->adjust, p->pipeline->adjusts, &tile, &group->query[h], 0,
-                        NULL);
+                        (heed_kept){0});
         }
     close_pairs(p, at);
     const bool closed = note_closed(p, at);
     weigh(p, at);
     if (group->kept)
-        keep_weights(p, at);
+        keep_weights(p, at, closed);
     add_values(p, at, closed, row + at->count);
 }
 

@@ -157,16 +157,54 @@ static heed_reach reach_of(const uint8_t *sub, int subs)
     return reach;
 }
 
-/* Kept weights of a strip in the current block of keys outside the columns first..last are 0. */
+static void close_kept(float *row, int64_t first, int64_t last)
+{
+    for (int64_t j = first; j < last; j++)
+        row[j] = HEED_CLOSED_WEIGHT;
+}
+
+/* Kept weights of a strip in the current block of keys outside the columns first..last are of closed pairs.
+ */
 static void clear_kept(heed_flash_work *work, int64_t row0, int rows, int64_t first, int64_t last)
 {
     const int64_t block = work->keys.key0 / HEED_KEYS * HEED_KEYS;
     for (int i = 0; i < rows; i++) {
         float *row = work->kept + (row0 + i) * work->kept_stride;
-        if (first > block)
-            memset(row + block, 0, (size_t)(first - block) * sizeof(float));
-        if (last < block + HEED_KEYS)
-            memset(row + last, 0, (size_t)(block + HEED_KEYS - last) * sizeof(float));
+        close_kept(row, block, first);
+        close_kept(row, last, block + HEED_KEYS);
+    }
+}
+
+static bool has_closed(const heed_tile *tile)
+{
+    const heed_vec least = (heed_vec){0} - INFINITY;
+    heed_vec most = least; /* of -score, passing over NaN */
+    for (int i = 0; i < tile->rows; i++)
+        for (int j = 0; j < tile->cols; j += HEED_WIDTH)
+            most = heed_vec_max(-heed_vec_load(tile->score + i * tile->stride + j), most);
+    bool closed = false;
+    for (int l = 0; l < HEED_WIDTH; l++)
+        closed |= most[l] == INFINITY;
+    return closed;
+}
+
+static void note_open(const heed_tile *tile, uint8_t *open)
+{
+    for (int i = 0; i < tile->rows; i++) {
+        const float *restrict score = tile->score + i * tile->stride;
+        uint8_t *restrict to = open + i * HEED_KEYS;
+        for (int j = 0; j < tile->cols; j++)
+            to[j] = score[j] != -INFINITY;
+    }
+}
+
+static void mark_closed(const heed_tile *tile, const uint8_t *open)
+{
+    for (int i = 0; i < tile->rows; i++) {
+        float *restrict weight = tile->score + i * tile->stride;
+        const uint8_t *restrict was = open + i * HEED_KEYS;
+        for (int j = 0; j < tile->cols; j++)
+            weight[j] = was[j] ? weight[j] : HEED_CLOSED_WEIGHT;
     }
 }
 
@@ -214,15 +252,14 @@ static void meet(const heed_run *run, const heed_pipeline *pipeline, heed_flash_
         heed_bf16_scores(pipeline, &work->bf16, &tile, first);
     else
         heed_scores(pipeline, &tile);
-    heed_adjust(pipeline, pipeline->adjust, pipeline->adjusts, &tile, query, strip0, NULL);
+    heed_adjust(pipeline, pipeline->adjust, pipeline->adjusts, &tile, query, strip0, (heed_kept){0});
     const uint8_t *open = reach.partly ? heed_mask_tile(run, pipeline, &tile, &work->sight) : NULL;
     if (open || last > keys->count)
         heed_close(&tile, open, HEED_KEYS, keys->count - first);
-    if (!keys->value_finite)
-        for (int i = 0; i < rows; i++)
-            for (int j = first; j < last; j++)
-                work->was_open[i * HEED_KEYS + j] = tile.score[i * tile.stride + j - first] != -INFINITY;
-    heed_adjust(pipeline, pipeline->modify, pipeline->modifies, &tile, query, strip0, NULL);
+    const bool mark = keep && has_closed(&tile);
+    if (mark || !keys->value_finite)
+        note_open(&tile, work->was_open + first);
+    heed_adjust(pipeline, pipeline->modify, pipeline->modifies, &tile, query, strip0, (heed_kept){0});
 
     const heed_form_state *normalise = &pipeline->form[pipeline->normalise];
     heed_row_sums sums = {.max = work->max + row0,
@@ -244,6 +281,8 @@ static void meet(const heed_run *run, const heed_pipeline *pipeline, heed_flash_
     else
         add_values_where_open(run, keys, work->was_open, first, tile.cols, rows, tile.score, tile.stride,
                               sum);
+    if (mark)
+        mark_closed(&tile, work->was_open + first);
 }
 
 /* What all heads of the piece together see of a block. */

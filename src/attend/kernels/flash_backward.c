@@ -15,10 +15,9 @@ typedef struct back_work {
     heed_pipeline *own;
     heed_key_block keys;
     float *weight, *dscore; /* [HEED_BACK_BLOCK][HEED_KEYS] */
-    float *logit;           /* [HEED_STRIP][HEED_KEYS] what the modifiers put out */
-    float *kept;            /* [HEED_STRIP][HEED_KEYS] input of a form with HEED_KEEPS_INPUT */
+    float *kept;            /* [planes][HEED_STRIP][HEED_KEYS] scores that forms see again */
     float *dkey, *dvalue;   /* [HEED_KEYS][row_stride], [HEED_KEYS][value_stride] */
-    float *dkey_transposed; /* [row_stride][HEED_KEY_STRIDE], for pair forms */
+    float *dkey_transposed; /* [row_stride][HEED_KEY_STRIDE], for pair and position forms */
     uint8_t *open;          /* [HEED_BACK_BLOCK][HEED_KEYS], kept only for blocks that are not finite */
     bool careful; /* something in these blocks is not finite: nothing may pass through closed pairs */
     bool keys_finite;
@@ -39,8 +38,7 @@ static back_work take_work(heed_arena *arena, const heed_plan *plan, const heed_
     w.keys.value_transposed = heed_arena_take(arena, value, sizeof(float));
     w.weight = heed_arena_take(arena, HEED_BACK_BLOCK * HEED_KEYS, sizeof(float));
     w.dscore = heed_arena_take(arena, HEED_BACK_BLOCK * HEED_KEYS, sizeof(float));
-    w.logit = heed_arena_take(arena, HEED_STRIP * HEED_KEYS, sizeof(float));
-    w.kept = heed_arena_take(arena, HEED_STRIP * HEED_KEYS, sizeof(float));
+    w.kept = heed_arena_take(arena, (size_t)pipeline->kept_planes * HEED_STRIP * HEED_KEYS, sizeof(float));
     w.dkey = heed_arena_take(arena, row, sizeof(float));
     w.dvalue = heed_arena_take(arena, value, sizeof(float));
     w.dkey_transposed = heed_arena_take(arena, row, sizeof(float));
@@ -91,7 +89,7 @@ static bool any_open(const uint8_t *state, int n)
 
 /* Weights and score gradients of one strip. Returns whether anything in it is open. */
 static bool strip_backward(const heed_backward_work *work, back_work *mine, const heed_query_block *query,
-                           int strip0, int *first_col, int *last_col)
+                           int strip0, int copy, int *first_col, int *last_col)
 {
     const heed_run *run = work->run;
     const heed_pipeline *pipeline = mine->own;
@@ -125,17 +123,16 @@ static bool strip_backward(const heed_backward_work *work, back_work *mine, cons
     heed_tile tile = heed_tile_of(run, pipeline, query, strip0, rows, keys, first, cols);
     tile.score = weight + first;
     tile.dscore = dscore + first;
+    tile.dquery = heed_dquery(work, copy, query->batch, query->head, query0);
+    tile.dkey = mine->dkey_transposed + first;
     tile.base = work->base + (query->batch * p->heads + query->head) * p->queries + query0;
     heed_scores(pipeline, &tile);
-    heed_adjust(pipeline, pipeline->adjust, pipeline->adjusts, &tile, query, strip0, mine->kept);
+    const heed_kept kept = {mine->kept + first, HEED_STRIP * HEED_KEYS};
+    heed_adjust(pipeline, pipeline->adjust, pipeline->adjusts, &tile, query, strip0, kept);
     const uint8_t *open = partly ? heed_mask_tile(run, pipeline, &tile, &mine->sight) : NULL;
     if (partly)
         heed_close(&tile, open, HEED_KEYS, keys->count - first);
-    heed_adjust(pipeline, pipeline->modify, pipeline->modifies, &tile, query, strip0, mine->kept);
-    if (pipeline->modifies > 0)
-        for (int i = 0; i < rows; i++)
-            memcpy(mine->logit + i * HEED_KEYS + first, tile.score + i * HEED_KEYS,
-                   (size_t)cols * sizeof(float));
+    heed_adjust(pipeline, pipeline->modify, pipeline->modifies, &tile, query, strip0, kept);
 
     const heed_form_state *normalise = &pipeline->form[pipeline->normalise];
     const int64_t at = (query->batch * p->heads + query->head) * p->queries + query0;
@@ -157,12 +154,8 @@ static bool strip_backward(const heed_backward_work *work, back_work *mine, cons
         memset(tile.score + i * HEED_KEYS, 0, (size_t)cols * sizeof(float));
         memset(tile.dscore + i * HEED_KEYS, 0, (size_t)cols * sizeof(float));
     }
-    if (pipeline->modifies > 0) {
-        heed_tile logits = tile;
-        logits.score = mine->logit + first;
-        heed_adjust_back(pipeline, pipeline->modify, pipeline->modifies, &logits, query, strip0, mine->kept);
-    }
-    heed_adjust_back(pipeline, pipeline->adjust, pipeline->adjusts, &tile, query, strip0, mine->kept);
+    heed_adjust_back(pipeline, pipeline->modify, pipeline->modifies, &tile, query, strip0, kept);
+    heed_adjust_back(pipeline, pipeline->adjust, pipeline->adjusts, &tile, query, strip0, kept);
     return true;
 }
 
@@ -316,7 +309,7 @@ static void meet_queries(const heed_backward_work *work, back_work *mine, int he
     bool any = false;
     for (int strip0 = 0; strip0 < rows; strip0 += HEED_STRIP) {
         int *low = &e.first_col[strip0 / HEED_STRIP], *high = &e.last_col[strip0 / HEED_STRIP];
-        if (!strip_backward(work, mine, &query, strip0, low, high)) {
+        if (!strip_backward(work, mine, &query, strip0, copy, low, high)) {
             *low = *high = 0;
             continue;
         }
@@ -340,10 +333,13 @@ static void store_keys(const heed_backward_work *work, back_work *mine, int64_t 
 {
     const heed_key_block *keys = &mine->keys;
     float *to = heed_dkey(work, 0, keys->batch, key_head, keys->key0);
-    if (mine->own->pair < 0) {
+    bool transposed = mine->own->pair >= 0;
+    for (int n = 0; n < mine->own->adjusts; n++)
+        transposed |= mine->own->form[mine->own->adjust[n]].form->adjust_backward != NULL;
+    if (mine->own->pair < 0)
         add_into(to, mine->dkey, keys->count * work->row_stride);
+    if (!transposed)
         return;
-    }
     for (int j = 0; j < keys->count; j++)
         for (int d = 0; d < mine->own->row_dim; d++)
             to[j * work->row_stride + d] += mine->dkey_transposed[d * HEED_KEY_STRIDE + j];

@@ -63,6 +63,18 @@ static void gather_factors(heed_flash_work *work, const uint8_t *state, int rows
     }
 }
 
+/* Rows of NaN have no other final weights than NaN, and 0 where closed. */
+static void settle_lost(float *weight, int64_t stride, float *factor, int rows)
+{
+    for (int i = 0; i < rows; i++) {
+        if (!isnan(factor[i]))
+            continue;
+        for (int j = 0; j < HEED_KEYS; j++)
+            weight[i * stride + j] = heed_final_weight(weight[i * stride + j], factor[i]);
+        factor[i] = 1.0f;
+    }
+}
+
 /* sums[j] += sum_i factor[i] weight[i][j] over one block of keys. */
 static void add_key_sums(const float *weight, int64_t stride, const float *factor, int rows, int cols,
                          float *sums)
@@ -102,14 +114,16 @@ void heed_flash_sweep(const heed_run *run, const heed_pipeline *pipeline, heed_f
         const int64_t key0 = b * HEED_KEYS;
         const int cols = keys - key0 < HEED_KEYS ? (int)(keys - key0) : HEED_KEYS;
         float *weight = work->kept + row0 * work->kept_stride + key0;
-        const float *factor = work->kept_rescale + b * work->all_rows + row0;
+        float *factor = work->kept_rescale + b * work->all_rows + row0;
+        settle_lost(weight, work->kept_stride, factor, query->rows);
         if (key_sums)
             add_key_sums(weight, work->kept_stride, factor, query->rows, cols, key_sums + key0);
         if (!to.top_weight && !to.entropy && !to.sink)
             continue;
         for (int i = 0; i < query->rows; i++)
             for (int j = 0; j < HEED_KEYS; j++)
-                weight[i * work->kept_stride + j] *= factor[i];
+                weight[i * work->kept_stride + j] =
+                    weight[i * work->kept_stride + j] * factor[i] + 0.0f; /* -0 */
         heed_capture_rows(&to, query->batch, query->head, query->query0, key0, query->rows, cols, weight,
                           work->kept_stride);
     }

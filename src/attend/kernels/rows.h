@@ -29,12 +29,10 @@ typedef struct heed_row_head {
     const float *summary;     /* what the selectors know of the keys, one after the other */
     float *out;               /* [block][value_stride]; forward only */
     /* backward only, [block][stride]; NULL where nothing asks */
-    float *dscore;      /* gradient of the weights, which becomes that of the scores */
-    float *scored;      /* scores as the position forms left them */
-    float *logit;       /* what the modifiers put out */
-    float *weight;      /* weights before heads mixed them */
-    float *kept;        /* input of a position form with HEED_KEEPS_INPUT */
-    float *kept_modify; /* input of a modifier with HEED_KEEPS_INPUT */
+    float *dscore; /* gradient of the weights, which becomes that of the scores */
+    float *scored; /* scores before heads mixed them */
+    float *weight; /* weights before heads mixed them */
+    float *kept;   /* [planes] that forms see again */
 } heed_row_head;
 
 typedef struct heed_rows_work {
@@ -63,6 +61,13 @@ typedef struct heed_rows_work {
     int64_t first, last;           /* columns; multiples of HEED_KEYS and of HEED_SUB */
     int64_t keys_end;              /* as `last`, but without keys that do not exist */
 } heed_rows_work;
+
+/* The part of the kept planes that begins at row `row`, column `col`. */
+static inline heed_kept heed_rows_kept(const heed_rows_work *work, const heed_row_head *head, int row,
+                                       int64_t col)
+{
+    return (heed_kept){head->kept ? head->kept + row * work->stride + col : NULL, work->block * work->stride};
+}
 
 /* How the position forms divide: those that see tiles, those that need whole rows, and again those that see
  * tiles. */

@@ -282,9 +282,8 @@ static void modify_backward(const heed_backward_work *back, back_work *work, hee
     heed_rows_work *w = &work->rows;
     heed_tile tile =
         heed_rows_tile(back->run, work->own, w, head, 0, w->count, w->first, (int)(w->last - w->first));
-    tile.score = head->logit ? head->logit + w->first : NULL;
     heed_adjust_back(work->own, work->own->modify, work->own->modifies, &tile, &head->query, w->row0,
-                     head->kept_modify ? head->kept_modify + w->first : NULL);
+                     heed_rows_kept(w, head, 0, w->first));
 }
 
 /* ---- scores ---- */
@@ -293,10 +292,8 @@ static void modify_backward(const heed_backward_work *back, back_work *work, hee
 static void adjust_backward(back_work *work, heed_row_head *head, heed_tile tile, int row, int64_t col,
                             int from, int to)
 {
-    const int64_t at = row * work->rows.stride + col;
-    tile.score = head->scored ? head->scored + at : NULL;
     heed_adjust_back(work->own, work->own->adjust + from, to - from, &tile, &head->query,
-                     work->rows.row0 + row, head->kept ? head->kept + at : NULL);
+                     work->rows.row0 + row, heed_rows_kept(&work->rows, head, row, col));
 }
 
 /* A tile with the packed keys, and where its gradients go. */
@@ -355,6 +352,7 @@ static void adjust_rows_backward(const heed_backward_work *back, back_work *work
         heed_tile tile = heed_rows_tile(back->run, work->own, w, &w->head[h], 0, w->count, w->first,
                                         (int)(w->last - w->first));
         tile.open = w->head[h].seen + w->first;
+        tile.dquery = heed_dquery(back, 0, w->batch, tile.head, tile.query0);
         adjust_backward(work, &w->head[h], tile, 0, w->first, parts->whole, parts->after);
         zero_closed(w, w->head[h].seen, work->any, w->head[h].dscore); /* sums over the row reach all of it */
     }

@@ -10,7 +10,8 @@
 /* ---- memory ---- */
 
 typedef struct planes {
-    bool seen, scored, logit, weight, kept, kept_modify;
+    bool seen, scored, weight;
+    int kept;
 } planes;
 
 static bool any_has(const heed_pipeline *pipeline, const int *which, int count, unsigned flag)
@@ -24,16 +25,10 @@ static bool any_has(const heed_pipeline *pipeline, const int *which, int count, 
 static planes planes_of(const heed_pipeline *pipeline, bool backward)
 {
     const bool mix = heed_rows_mix(pipeline);
-    bool reads_scores = mix;
-    for (int n = 0; n < pipeline->adjusts; n++)
-        reads_scores |= pipeline->form[pipeline->adjust[n]].form->adjust_backward != NULL;
-    return (planes){
-        .seen = mix || any_has(pipeline, pipeline->adjust, pipeline->adjusts, HEED_WHOLE_ROW),
-        .scored = backward && reads_scores,
-        .logit = backward && pipeline->modifies > 0,
-        .weight = backward && mix,
-        .kept = backward && any_has(pipeline, pipeline->adjust, pipeline->adjusts, HEED_KEEPS_INPUT),
-        .kept_modify = backward && any_has(pipeline, pipeline->modify, pipeline->modifies, HEED_KEEPS_INPUT)};
+    return (planes){.seen = mix || any_has(pipeline, pipeline->adjust, pipeline->adjusts, HEED_WHOLE_ROW),
+                    .scored = backward && mix,
+                    .weight = backward && mix,
+                    .kept = backward ? pipeline->kept_planes : 0};
 }
 
 static int64_t blocks_of(const heed_plan *plan)
@@ -52,7 +47,7 @@ static int64_t stride_of(const heed_plan *plan)
 static int64_t rows_that_fit(const heed_plan *plan, const heed_pipeline *pipeline, bool backward)
 {
     const planes p = planes_of(pipeline, backward);
-    const int floats = 1 + backward + p.scored + p.logit + p.weight + p.kept + p.kept_modify;
+    const int floats = 1 + backward + p.scored + p.weight + p.kept;
     return PLANE_BYTES / (stride_of(plan) * (4 * floats + 1 + p.seen));
 }
 
@@ -102,11 +97,12 @@ static heed_row_head take_head(heed_arena *arena, const heed_plan *plan, const h
     head.score = heed_arena_take(arena, plane, sizeof(float));
     const struct {
         float **plane;
-        bool wanted;
-    } more[] = {{&head.dscore, backward}, {&head.scored, p.scored}, {&head.logit, p.logit},
-                {&head.weight, p.weight}, {&head.kept, p.kept},     {&head.kept_modify, p.kept_modify}};
+        int wanted;
+    } more[] = {
+        {&head.dscore, backward}, {&head.scored, p.scored}, {&head.weight, p.weight}, {&head.kept, p.kept}};
     for (size_t i = 0; i < sizeof more / sizeof *more; i++)
-        *more[i].plane = more[i].wanted ? heed_arena_take(arena, plane, sizeof(float)) : NULL;
+        *more[i].plane =
+            more[i].wanted ? heed_arena_take(arena, (size_t)more[i].wanted * plane, sizeof(float)) : NULL;
     float **row[] = {&head.max, &head.sum, &head.count, &head.norm, &head.lse};
     for (size_t i = 0; i < sizeof row / sizeof *row; i++)
         *row[i] = heed_arena_take(arena, rows, sizeof(float));

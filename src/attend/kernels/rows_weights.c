@@ -64,8 +64,8 @@ static void look(const heed_run *run, const heed_pipeline *pipeline, heed_rows_w
 }
 
 /* Pairs that no tile reaches. Where a later stage looks at closed scores they must be numbers. */
-static void fill_closed(const heed_rows_work *work, heed_row_head *head, int row, int rows, int64_t from,
-                        int64_t to)
+static void fill_closed(const heed_rows_work *work, heed_row_head *head, int planes, int row, int rows,
+                        int64_t from, int64_t to)
 {
     if (from >= to)
         return;
@@ -76,8 +76,9 @@ static void fill_closed(const heed_rows_work *work, heed_row_head *head, int row
             head->score[at + j] = closed;
         if (head->seen)
             memset(head->seen + at + from, 0, (size_t)(to - from));
-        if (head->kept)
-            memset(head->kept + at + from, 0, (size_t)(to - from) * sizeof(float));
+        for (int p = 0; head->kept && p < planes; p++)
+            memset(head->kept + p * work->block * work->stride + at + from, 0,
+                   (size_t)(to - from) * sizeof(float));
     }
 }
 
@@ -113,8 +114,8 @@ static void score_strip(const heed_run *run, const heed_pipeline *pipeline, heed
     bool partly = state != HEED_OPEN;
     if (state == HEED_PARTLY && !mix)
         partly = narrow(run, pipeline, work, head, row, rows, &first, &last);
-    fill_closed(work, head, row, rows, keys->key0, keys->key0 + first);
-    fill_closed(work, head, row, rows, keys->key0 + last, keys->key0 + keys->cols);
+    fill_closed(work, head, pipeline->kept_planes, row, rows, keys->key0, keys->key0 + first);
+    fill_closed(work, head, pipeline->kept_planes, row, rows, keys->key0 + last, keys->key0 + keys->cols);
     if (first == last)
         return;
     const int64_t col = keys->key0 + first, at = row * work->stride + col;
@@ -123,7 +124,7 @@ static void score_strip(const heed_run *run, const heed_pipeline *pipeline, heed
     tile.key_stride = HEED_KEY_STRIDE;
     heed_scores(pipeline, &tile);
     heed_adjust(pipeline, pipeline->adjust, adjusts, &tile, &head->query, work->row0 + row,
-                head->kept ? head->kept + at : NULL);
+                heed_rows_kept(work, head, row, col));
     const uint8_t *pair =
         partly && state != HEED_CLOSED ? heed_mask_tile(run, pipeline, &tile, &work->sight) : NULL;
     const int exist = keys->count - first;
@@ -152,7 +153,7 @@ static void score_blocks(const heed_run *run, const heed_pipeline *pipeline, hee
         for (int h = 0; h < work->heads; h++) {
             heed_row_head *head = &work->head[h];
             if (work->visible[b] == HEED_CLOSED || (head->state[b] == HEED_CLOSED && !mix)) {
-                fill_closed(work, head, 0, work->count, key0, end);
+                fill_closed(work, head, pipeline->kept_planes, 0, work->count, key0, end);
                 continue;
             }
             heed_rows_pack_keys(run, pipeline, work, head, b, false);
@@ -173,7 +174,7 @@ static void adjust_rows(const heed_run *run, const heed_pipeline *pipeline, heed
                                         (int)(work->last - work->first));
         tile.open = head->seen + work->first;
         heed_adjust(pipeline, which + parts->whole, parts->after - parts->whole, &tile, &head->query,
-                    work->row0, head->kept ? head->kept + work->first : NULL);
+                    work->row0, heed_rows_kept(work, head, 0, work->first));
     }
     if (parts->after == pipeline->adjusts)
         return;
@@ -190,8 +191,7 @@ static void adjust_rows(const heed_run *run, const heed_pipeline *pipeline, heed
                 tile.key = parts->keys_after ? work->keys.transposed : NULL;
                 tile.key_stride = HEED_KEY_STRIDE;
                 heed_adjust(pipeline, which + parts->after, pipeline->adjusts - parts->after, &tile,
-                            &head->query, work->row0 + row,
-                            head->kept ? head->kept + row * work->stride + col : NULL);
+                            &head->query, work->row0 + row, heed_rows_kept(work, head, row, col));
             }
         }
 }
@@ -421,8 +421,7 @@ void heed_rows_weights(const heed_run *run, const heed_pipeline *pipeline, heed_
         heed_tile tile =
             heed_rows_tile(run, pipeline, work, head, 0, count, work->first, (int)(work->last - work->first));
         heed_adjust(pipeline, pipeline->modify, pipeline->modifies, &tile, &head->query, row0,
-                    head->kept_modify ? head->kept_modify + work->first : NULL);
-        copy_plane(work, head->score, head->logit);
+                    heed_rows_kept(work, head, 0, work->first));
         normalise_rows(run, pipeline, work, head);
         copy_plane(work, head->score, head->weight);
     }

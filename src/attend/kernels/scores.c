@@ -159,7 +159,8 @@ static void by_columns(const heed_form_state *form, const heed_tile *tile,
             part.cols = tile->cols - j < HEED_KEYS ? tile->cols - j : HEED_KEYS;
             part.query_pos += i;
             part.key_pos += j;
-            part.score += i * tile->stride + j;
+            if (part.score)
+                part.score += i * tile->stride + j;
             if (part.dscore)
                 part.dscore += i * tile->stride + j;
             each(form, &part);
@@ -171,8 +172,20 @@ static void back_part(const heed_form_state *form, heed_tile *tile)
     add_bias_back(form, tile);
 }
 
+/* A tile's part of plane number `plane`; NULL where nothing is kept. */
+static float *kept_plane(heed_kept kept, int plane)
+{
+    return kept.plane && plane >= 0 ? kept.plane + plane * kept.apart : NULL;
+}
+
+static void keep_scores(const heed_tile *tile, float *to)
+{
+    for (int i = 0; to && i < tile->rows; i++)
+        memcpy(to + i * tile->stride, tile->score + i * tile->stride, (size_t)tile->cols * sizeof(float));
+}
+
 void heed_adjust(const heed_pipeline *pipeline, const int *which, int count, heed_tile *tile,
-                 const heed_query_block *query, int row0, float *kept)
+                 const heed_query_block *query, int row0, heed_kept kept)
 {
     for (int n = 0; n < count; n++) {
         const heed_form_state *form = &pipeline->form[which[n]];
@@ -180,25 +193,24 @@ void heed_adjust(const heed_pipeline *pipeline, const int *which, int count, hee
             by_columns(form, tile, add_bias);
             continue;
         }
-        if (kept && form->form->flags & HEED_KEEPS_INPUT)
-            for (int i = 0; i < tile->rows; i++)
-                memcpy(kept + i * tile->stride, tile->score + i * tile->stride,
-                       (size_t)tile->cols * sizeof(float));
+        keep_scores(tile, kept_plane(kept, pipeline->kept_before[which[n]]));
         if (form->form->query_aux)
             tile->aux = heed_aux_of(pipeline, which[n], query, query->aux, row0);
         form->form->adjust(form, tile);
+        keep_scores(tile, kept_plane(kept, pipeline->kept_after[which[n]]));
     }
 }
 
 void heed_adjust_back(const heed_pipeline *pipeline, const int *which, int count, heed_tile *tile,
-                      const heed_query_block *query, int row0, const float *kept)
+                      const heed_query_block *query, int row0, heed_kept kept)
 {
     for (int n = count - 1; n >= 0; n--) {
         const heed_form_state *form = &pipeline->form[which[n]];
         if (form->form->bias) {
             by_columns(form, tile, back_part);
         } else if (form->form->adjust_backward) {
-            tile->before = kept;
+            tile->before = kept_plane(kept, pipeline->kept_before[which[n]]);
+            tile->score = kept_plane(kept, pipeline->kept_after[which[n]]);
             if (form->form->query_aux) {
                 tile->aux = heed_aux_of(pipeline, which[n], query, query->aux, row0);
                 tile->daux = heed_aux_of(pipeline, which[n], query, query->daux, row0);
@@ -206,4 +218,22 @@ void heed_adjust_back(const heed_pipeline *pipeline, const int *which, int count
             form->form->adjust_backward(form, tile);
         }
     }
+}
+
+bool heed_built_in(const heed_form *form)
+{
+    const heed_form *const *known = heed_form_table[form->stage];
+    while (*known && *known != form)
+        known++;
+    return *known != NULL;
+}
+
+bool heed_outside_sees_tiles(const heed_pipeline *pipeline)
+{
+    bool sees = false;
+    for (int f = 0; f < pipeline->forms; f++) {
+        const heed_form *form = pipeline->form[f].form;
+        sees |= (form->adjust || form->online) && !heed_built_in(form);
+    }
+    return sees;
 }

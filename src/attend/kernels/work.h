@@ -79,6 +79,8 @@ typedef struct heed_sight {
 #define heed_rows_finite HEED_LOCAL(heed_rows_finite)
 #define heed_prefetch_keys HEED_LOCAL(heed_prefetch_keys)
 #define heed_adjust_back HEED_LOCAL(heed_adjust_back)
+#define heed_built_in HEED_LOCAL(heed_built_in)
+#define heed_outside_sees_tiles HEED_LOCAL(heed_outside_sees_tiles)
 
 /* Most query heads that share a kv head in this pipeline. */
 int heed_most_heads(const heed_plan *plan, const heed_pipeline *pipeline);
@@ -155,12 +157,22 @@ void heed_close(heed_tile *tile, const uint8_t *open, int64_t open_stride, int k
 
 /* Scores of a tile, by product or pair hook, before any position form adds to them. */
 void heed_scores(const heed_pipeline *pipeline, heed_tile *tile);
-/* Runs the hooks listed in `which` over a tile whose rows start at row0 of `query`; `kept` (or NULL) receives
- * the input of a form with HEED_KEEPS_INPUT. */
+/* Planes of scores that forms ask to see again backward: see heed_pipeline.kept_before. */
+typedef struct heed_kept {
+    float *plane;  /* the first, where the tile begins in it, with the tile's stride; NULL: nothing is kept */
+    int64_t apart; /* floats from one to the next */
+} heed_kept;
+
+/* Runs the hooks listed in `which` over a tile whose rows start at row0 of `query`; `kept` receives what they
+ * ask for. */
 void heed_adjust(const heed_pipeline *pipeline, const int *which, int count, heed_tile *tile,
-                 const heed_query_block *query, int row0, float *kept);
+                 const heed_query_block *query, int row0, heed_kept kept);
 void heed_adjust_back(const heed_pipeline *pipeline, const int *which, int count, heed_tile *tile,
-                      const heed_query_block *query, int row0, const float *kept);
+                      const heed_query_block *query, int row0, heed_kept kept);
+
+bool heed_built_in(const heed_form *form);
+/* Whether a form from outside works on tiles, where it may ask for the rows of queries and keys. */
+bool heed_outside_sees_tiles(const heed_pipeline *pipeline);
 
 /* Whether rows [count][stride] hold neither NaN nor infinity in their first `dim` entries. */
 bool heed_rows_finite(const float *rows, int64_t stride, int count, int64_t dim);

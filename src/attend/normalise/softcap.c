@@ -85,7 +85,7 @@ const heed_form HEED_FORM(normalise_softcap) = {
     .summary = "bends scores into (-c, c) before the next form",
     .formula = "s := c tanh(s/c)",
     .source = "Bello et al. 2017; Gemma 2, 2024",
-    .flags = HEED_MODIFIER,
+    .flags = HEED_MODIFIER | HEED_KEEPS_OUTPUT,
     .args = args,
     .adjust = adjust,
     .adjust_backward = adjust_backward,

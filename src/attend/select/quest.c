@@ -23,6 +23,14 @@ static int64_t summary_floats(const heed_form_state *form, int dim)
     return (form->sizes.keys + page_of(form) - 1) / page_of(form) * 2 * dim;
 }
 
+/* A quarter of the keys, rounded up, as Twilight takes for its candidates. */
+static heed_status resolve(heed_form_state *form)
+{
+    if (!form->arg[1].given)
+        form->arg[1].number = (double)((form->sizes.keys + 3) / 4);
+    return HEED_OK;
+}
+
 static void summarise(const heed_form_state *form, const heed_rows *keys, int64_t key0, float *summary)
 {
     const int64_t page = page_of(form);
@@ -75,9 +83,10 @@ static const heed_arg args[] = {
      .summary = "keys in a page"},
     {.name = "budget",
      .kind = HEED_ARG_INT,
+     .value = NAN,
      .least = 1,
      .most = INFINITY,
-     .required = true,
+     .computed = "M/4",
      .summary = "keys kept a row, in whole pages"},
     {0},
 };
@@ -90,6 +99,7 @@ const heed_form HEED_FORM(select_quest) = {
     .source = "Tang et al.: Quest, 2024",
     .row = "001.156",
     .args = args,
+    .resolve = resolve,
     .summary_floats = summary_floats,
     .summarise = summarise,
     .choose = choose,
