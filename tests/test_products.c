@@ -91,8 +91,9 @@ static float *multiply(const heed_matrix *matrix, const problem *p, int64_t firs
 
 /* Activations of a row as whole numbers. */
 typedef struct whole_row {
-    int16_t n[4096];
-    float scale[128];
+    int8_t n[4096], low[4096];
+    float scale[128], low_scale[128];
+    bool deep[128], any_deep;
 } whole_row;
 
 static float farthest(const float *x, int64_t count)
@@ -127,11 +128,16 @@ static void to_whole(const float *x, int64_t cols, bool fine, whole_row *to)
         if (most < 1e-30f)
             continue;
         const bool deep = fine && most > fine_limit(x, cols);
-        const float full = deep ? 16256.0f : 127.0f, inverse = full / most;
-        const int unit = fine && !deep ? 128 : 1;
-        to->scale[b] = most / (full * (float)unit);
-        for (int64_t i = 0; i < count; i++)
-            to->n[b * 32 + i] = (int16_t)(unit * (int)rintf(x[b * 32 + i] * inverse));
+        const float inverse = (deep ? 16256.0f : 127.0f) / most;
+        to->scale[b] = most / 127.0f;
+        to->low_scale[b] = most / 16256.0f;
+        to->deep[b] = deep;
+        to->any_deep = to->any_deep || deep;
+        for (int64_t i = b * 32; i < b * 32 + count; i++) {
+            const int n = (int)rintf(x[i] * inverse);
+            to->n[i] = (int8_t)(deep ? (int)floor((n + 64) / 128.0) : n);
+            to->low[i] = (int8_t)(deep ? n - 128 * to->n[i] : 0);
+        }
     }
 }
 
@@ -142,10 +148,13 @@ static float add_product(float sum, float a, float b, bool fused)
     return fused ? fmaf(a, b, sum) : sum + product;
 }
 
-static float fast_definition(const problem *p, int64_t row, const whole_row *x, bool fused)
+/* The sum over all blocks of first bytes, or over those of second bytes. */
+static float sum_of_blocks(const problem *p, int64_t row, const whole_row *x, bool low, bool fused)
 {
     const heed_block_format *format = heed_block_format_of(p->type);
     const uint8_t *block = p->stored + row * heed_type_bytes(p->type, p->cols);
+    const int8_t *n = low ? x->low : x->n;
+    const float *x_scale = low ? x->low_scale : x->scale;
     float sum = 0.0f;
     for (int64_t c = 0; c < p->cols; c += format->values, block += format->bytes) {
         heed_block_parts parts;
@@ -154,18 +163,26 @@ static float fast_definition(const problem *p, int64_t row, const whole_row *x, 
         for (int g = 0; g < format->values / format->group; g++) {
             int32_t dot = 0, total = 0;
             const int64_t at = c + g * format->group;
+            if (low && !x->deep[at / 32])
+                continue;
             for (int i = 0; i < format->group; i++) {
-                dot += heed_block_level(format, parts.level[g * format->group + i]) * x->n[at + i];
-                total += x->n[at + i];
+                dot += heed_block_level(format, parts.level[g * format->group + i]) * n[at + i];
+                total += n[at + i];
             }
             volatile float part = (float)dot * (d * (float)parts.sub_scale[g]);
-            volatile float shift = x->scale[at / 32] * (float)total;
-            sum = add_product(sum, part, x->scale[at / 32], fused);
+            volatile float shift = x_scale[at / 32] * (float)total;
+            sum = add_product(sum, part, x_scale[at / 32], fused);
             if (format->sub.most_offset > 0)
                 sum = add_product(sum, e * (float)parts.sub_offset[g], shift, fused);
         }
     }
     return sum;
+}
+
+static float fast_definition(const problem *p, int64_t row, const whole_row *x, bool fused)
+{
+    const float sum = sum_of_blocks(p, row, x, false, fused);
+    return x->any_deep ? sum + sum_of_blocks(p, row, x, true, fused) : sum;
 }
 
 static const heed_isa *isas(void)

@@ -10,8 +10,8 @@ typedef struct product_run {
     const heed_matrix *matrix;
     const heed_product_call *call;
     int threads;
-    int8_t *whole, *low;
-    uint8_t *deep;
+    int8_t *whole;
+    heed_deep_block *deep;
     float *scale;
     heed_whole_sums by32, by16;
     float *floats;
@@ -45,8 +45,7 @@ static size_t carve(product_run *run, void *base, int64_t n, int threads)
     run->tiles = (n + kernels->whole_rows - 1) / kernels->whole_rows;
     if (m->any_whole) {
         run->whole = heed_arena_take(&arena, numbers, sizeof *run->whole);
-        run->low = heed_arena_take(&arena, numbers, sizeof *run->low);
-        run->deep = heed_arena_take(&arena, (size_t)run->tiles, depth / HEED_WHOLE);
+        run->deep = heed_arena_take(&arena, numbers / HEED_WHOLE, sizeof *run->deep);
         run->scale = heed_arena_take(&arena, numbers / HEED_WHOLE, sizeof *run->scale);
         run->by32 = take_sums(&arena, numbers / HEED_WHOLE);
         if (m->any_16)
@@ -63,6 +62,7 @@ static size_t carve(product_run *run, void *base, int64_t n, int threads)
         work.offset = heed_arena_take(&arena, HEED_CHUNK / 16 * HEED_PANEL, sizeof(float));
         work.panel = heed_arena_take(&arena, HEED_FLOAT_CHUNK * HEED_PANEL, sizeof(float));
         work.sum = heed_arena_take(&arena, HEED_BATCH * HEED_PANEL, sizeof(float));
+        work.low = heed_arena_take(&arena, HEED_BATCH * HEED_PANEL, sizeof(float));
         work.init = heed_arena_take(&arena, groups * tile_rows, sizeof *work.init);
         if (base)
             run->work[t] = work;
@@ -89,8 +89,7 @@ static void prepare_whole(const product_run *run, int64_t t)
     heed_whole_tile *tile = &run->tile[t];
     *tile = (heed_whole_tile){.rows = (int)least(m->kernels->whole_rows, run->call->n - row),
                               .whole = run->whole + before,
-                              .low = run->call->fine ? run->low + before : NULL,
-                              .deep = run->deep + t * (m->depth / HEED_WHOLE),
+                              .deep = run->call->fine ? run->deep + before / HEED_WHOLE : NULL,
                               .scale = run->scale + before / HEED_WHOLE,
                               .by32 = sums_from(run->by32, before / HEED_WHOLE),
                               .by16 = sums_from(run->by16, before / 16)};

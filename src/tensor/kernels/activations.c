@@ -1,8 +1,9 @@
 /* Rows of activations into tiles.
  *
  * Whole numbers by blocks of 32: scale = max|x| / 127, n = x / scale rounded to nearest, ties to even; so
- * that |x - scale n| <= scale (1/2 + 2^-16). A block below 1e-30 throughout counts as zeros. A block that
- * holds a NaN or an infinity gets the scale NaN, and spoils its row's results as it should.
+ * that |x - scale n| <= scale (1/2 + 2^-16). With a second byte 127 becomes 127 * 128, and n = 128 whole +
+ * low. A block below 1e-30 throughout counts as zeros. A block that holds a NaN or an infinity gets the scale
+ * NaN, and spoils its row's results as it should.
  */
 #include "tensor/kernels/parts.h"
 #include <float.h>
@@ -105,33 +106,42 @@ static void put_row(const int8_t n[HEED_WHOLE], int rows, int8_t *to)
         memcpy(to + s * rows * HEED_STEP, n + s * HEED_STEP, HEED_STEP);
 }
 
+/* Notes the second bytes of a block; makes the sums those of the first. */
+static void add_deep(const int8_t low[HEED_WHOLE], float scale, int64_t b, int row, int32_t sum[2],
+                     heed_whole_tile *to)
+{
+    heed_deep_block *deep = &to->deep[to->deeps++];
+    *deep = (heed_deep_block){.row = row, .block = (int32_t)b, .scale = scale};
+    memcpy(deep->low, low, HEED_WHOLE);
+    for (int half = 0; half < 2; half++) {
+        for (int i = 0; i < HEED_WHOLE / 2; i++)
+            deep->sum[half] += low[half * HEED_WHOLE / 2 + i];
+        sum[half] = (sum[half] - deep->sum[half]) / 128;
+    }
+}
+
 /* Block b of a row; `far` is its largest magnitude. */
 static void block_to_whole(const float x[HEED_WHOLE], float far, float limit, int64_t b, int row,
-                           const heed_whole_tile *to)
+                           heed_whole_tile *to)
 {
     const int rows = to->rows;
-    const bool finite = far <= FLT_MAX, some = finite && far >= 1e-30f, deep = to->low && !(far <= limit);
-    const float most = deep ? 127 * 128 : 127;
-    int8_t whole[HEED_WHOLE] = {0}, low[HEED_WHOLE] = {0};
+    const bool finite = far <= FLT_MAX, some = finite && far >= 1e-30f,
+               deep = some && to->deep && far > limit;
+    int8_t whole[HEED_WHOLE] = {0}, low[HEED_WHOLE];
     int32_t sum[2] = {0, 0};
     if (some)
-        round_all(x, most / far, whole, deep ? low : NULL, sum);
-    /* numbers of one byte count 128 where others have two */
-    const int32_t unit = to->low && !deep ? 128 : 1;
-    const float scale = some ? far / (most * (float)unit) : finite ? 0.0f : NAN;
+        round_all(x, (deep ? 127 * 128 : 127) / far, whole, deep ? low : NULL, sum);
+    const float scale = some ? far / 127.0f : finite ? 0.0f : NAN;
+    if (deep)
+        add_deep(low, far / (127 * 128), b, row, sum, to);
     to->scale[b * rows + row] = scale;
-    to->by32.sum[b * rows + row] = unit * (sum[0] + sum[1]);
-    to->by32.shift[b * rows + row] = scale * (float)(unit * (sum[0] + sum[1]));
+    to->by32.sum[b * rows + row] = sum[0] + sum[1];
+    to->by32.shift[b * rows + row] = scale * (float)(sum[0] + sum[1]);
     for (int half = 0; half < 2 && to->by16.sum; half++) {
-        to->by16.sum[(2 * b + half) * rows + row] = unit * sum[half];
-        to->by16.shift[(2 * b + half) * rows + row] = scale * (float)(unit * sum[half]);
+        to->by16.sum[(2 * b + half) * rows + row] = sum[half];
+        to->by16.shift[(2 * b + half) * rows + row] = scale * (float)sum[half];
     }
-    const int64_t at = b * HEED_WHOLE * rows + row * HEED_STEP;
-    put_row(whole, rows, to->whole + at);
-    if (to->low) {
-        put_row(low, rows, to->low + at);
-        to->deep[b] |= deep;
-    }
+    put_row(whole, rows, to->whole + b * HEED_WHOLE * rows + row * HEED_STEP);
 }
 
 /* Where block b of a row begins; the last one is made whole in `last`. */
@@ -155,17 +165,16 @@ static float deep_limit(const float *far, int stride, int64_t blocks)
     return HEED_FINE_FROM * (float)sqrt(sum / (double)blocks);
 }
 
-void heed_to_whole(const float *x, int64_t stride, int64_t cols, int64_t depth, const heed_whole_tile *to)
+void heed_to_whole(const float *x, int64_t stride, int64_t cols, int64_t depth, heed_whole_tile *to)
 {
     const int64_t blocks = depth / HEED_WHOLE, real = (cols + HEED_WHOLE - 1) / HEED_WHOLE;
     float last[HEED_WHOLE];
-    if (to->low)
-        memset(to->deep, 0, (size_t)blocks);
+    to->deeps = 0;
     for (int r = 0; r < to->rows; r++, x += stride) {
         float *far = to->scale + r; /* where the scales go once these are read */
         for (int64_t b = 0; b < blocks; b++)
             far[b * to->rows] = heed_float_from_bits((uint32_t)largest(block_of(x, cols, b, last)));
-        const float limit = to->low ? deep_limit(far, to->rows, real) : 0.0f;
+        const float limit = to->deep ? deep_limit(far, to->rows, real) : 0.0f;
         for (int64_t b = 0; b < blocks; b++)
             block_to_whole(block_of(x, cols, b, last), far[b * to->rows], limit, b, r, to);
     }

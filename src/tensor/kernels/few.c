@@ -16,56 +16,79 @@ INLINE void prefetch(const uint8_t *at, whole_kind kind)
         __builtin_prefetch(at + AHEAD + 64 * i, 0, 3);
 }
 
-WHOLE INLINE void few(whole_kind kind, const int fine, const heed_panel_layout *layout, const uint8_t *panel,
+/* Adds block b of a span. `x` are its 32 activations, init and shift those of its groups. */
+WHOLE INLINE void add_block(whole_kind kind, const heed_panel_layout *layout, const uint8_t *span, int b,
+                            bytes table, const int8_t *x, float x_scale, const int32_t *init,
+                            const float *shift, floats sum[PANEL_VECTORS])
+{
+    const int steps = kind.group / HEED_STEP, groups = HEED_WHOLE / kind.group;
+    const uint8_t *level = span + layout->levels + (size_t)b * layout->level_bytes;
+    const floats scale = all(x_scale);
+#pragma GCC unroll 2
+    for (int g = 0; g < groups; g++) {
+        ints whole[PANEL_VECTORS];
+#pragma GCC unroll 8
+        for (int p = 0; p < PANEL_VECTORS; p++)
+            whole[p] = (ints){0} + init[g];
+#pragma GCC unroll 8
+        for (int s = g * steps; s < (g + 1) * steps; s++) {
+            const ints four_x = four(x + HEED_STEP * s);
+#pragma GCC unroll 8
+            for (int p = 0; p < PANEL_VECTORS; p++)
+                whole[p] = dot(whole[p], level_vector(kind, level, s, p, table), four_x, kind_small(kind));
+        }
+#pragma GCC unroll 8
+        for (int p = 0; p < PANEL_VECTORS; p++) {
+            const floats w = scale_vector(kind, layout, span, b * groups + g, p);
+            sum[p] += __builtin_convertvector(whole[p], floats) * w * scale;
+            if (kind.offsets)
+                sum[p] += offset_vector(kind, layout, span, b * groups + g, p) * all(shift[g]);
+        }
+    }
+}
+
+/* Blocks of a span. */
+INLINE int blocks_of(whole_kind kind)
+{
+    return kind.own ? HEED_MOST_VALUES / HEED_WHOLE : 1;
+}
+
+WHOLE INLINE void few(whole_kind kind, const heed_panel_layout *layout, const uint8_t *panel,
                       const whole_piece *piece, float *to)
 {
     const bytes table = table_vector(layout->format);
-    const int steps = kind.group / HEED_STEP, groups = HEED_WHOLE / kind.group;
-    const int blocks = kind.own ? HEED_MOST_VALUES / HEED_WHOLE : 1; /* of a span */
+    const int groups = HEED_WHOLE / kind.group, blocks = blocks_of(kind);
     floats sum[PANEL_VECTORS];
 #pragma GCC unroll 8
     for (int p = 0; p < PANEL_VECTORS; p++)
         sum[p] = (floats){0};
     for (int64_t block = 0; block < piece->blocks; block += blocks, panel += layout->bytes)
         for (int b = 0; b < blocks; b++) {
-            const int8_t *x = piece->whole + (block + b) * HEED_WHOLE;
-            const int8_t *x_low = fine ? piece->low + (block + b) * HEED_WHOLE : NULL;
-            const uint8_t *level = panel + layout->levels + (size_t)b * layout->level_bytes;
-            const floats scale = all(piece->scale[block + b]);
+            const int64_t at = block + b;
             prefetch(panel + layout->bytes * (size_t)b / (size_t)blocks, kind);
-#pragma GCC unroll 2
-            for (int g = 0; g < groups; g++) {
-                const int64_t at = (block + b) * groups + g;
-                ints whole[PANEL_VECTORS], low[PANEL_VECTORS];
-#pragma GCC unroll 8
-                for (int p = 0; p < PANEL_VECTORS; p++) {
-                    low[p] = (ints){0} + piece->init[at];
-                    whole[p] = fine ? (ints){0} : low[p];
-                }
-#pragma GCC unroll 8
-                for (int s = g * steps; s < (g + 1) * steps; s++) {
-                    const ints four_x = four(x + HEED_STEP * s);
-#pragma GCC unroll 8
-                    for (int p = 0; p < PANEL_VECTORS; p++) {
-                        const bytes w = level_vector(kind, level, s, p, table);
-                        whole[p] = dot(whole[p], w, four_x, kind_small(kind));
-                        if (fine)
-                            low[p] = dot(low[p], w, four(x_low + HEED_STEP * s), kind_small(kind));
-                    }
-                }
-#pragma GCC unroll 8
-                for (int p = 0; p < PANEL_VECTORS && fine; p++)
-                    whole[p] = (whole[p] << 7) + low[p];
-#pragma GCC unroll 8
-                for (int p = 0; p < PANEL_VECTORS; p++) {
-                    const floats w = scale_vector(kind, layout, panel, b * groups + g, p);
-                    sum[p] += __builtin_convertvector(whole[p], floats) * w * scale;
-                    if (kind.offsets)
-                        sum[p] +=
-                            offset_vector(kind, layout, panel, b * groups + g, p) * all(piece->shift[at]);
-                }
-            }
+            add_block(kind, layout, panel, b, table, piece->whole + at * HEED_WHOLE, piece->scale[at],
+                      piece->init + at * groups, piece->shift + at * groups, sum);
         }
+#pragma GCC unroll 8
+    for (int p = 0; p < PANEL_VECTORS; p++)
+        *(floats_any *)(void *)(to + LANES * p) = sum[p];
+}
+
+WHOLE INLINE void few_low(whole_kind kind, const heed_panel_layout *layout, const uint8_t *panel,
+                          const heed_deep_block *deep, int64_t deeps, float *to)
+{
+    const bytes table = table_vector(layout->format);
+    floats sum[PANEL_VECTORS];
+#pragma GCC unroll 8
+    for (int p = 0; p < PANEL_VECTORS; p++)
+        sum[p] = *(const floats_any *)(const void *)(to + LANES * p);
+    for (const heed_deep_block *d = deep; d < deep + deeps; d++) {
+        int32_t init[2];
+        float shift[2];
+        deep_sums(kind, d, init, shift);
+        add_block(kind, layout, panel + (size_t)(d->block / blocks_of(kind)) * layout->bytes,
+                  d->block % blocks_of(kind), table, d->low, d->scale, init, shift, sum);
+    }
 #pragma GCC unroll 8
     for (int p = 0; p < PANEL_VECTORS; p++)
         *(floats_any *)(void *)(to + LANES * p) = sum[p];
@@ -75,14 +98,16 @@ WHOLE INLINE void few(whole_kind kind, const int fine, const heed_panel_layout *
     WHOLE static void few_##type(const heed_panel_layout *layout, const uint8_t *panel,                      \
                                  const whole_piece *piece, float *to)                                        \
     {                                                                                                        \
-        few((whole_kind){__VA_ARGS__}, 0, layout, panel, piece, to);                                         \
+        few((whole_kind){__VA_ARGS__}, layout, panel, piece, to);                                            \
     }                                                                                                        \
-    WHOLE static void fine_##type(const heed_panel_layout *layout, const uint8_t *panel,                     \
-                                  const whole_piece *piece, float *to)                                       \
+    WHOLE static void low_##type(const heed_panel_layout *layout, const uint8_t *panel,                      \
+                                 const heed_deep_block *deep, int64_t deeps, float *to)                      \
     {                                                                                                        \
-        few((whole_kind){__VA_ARGS__}, 1, layout, panel, piece, to);                                         \
+        few_low((whole_kind){__VA_ARGS__}, layout, panel, deep, deeps, to);                                  \
     }
 WHOLE_KINDS(FEW)
 
-#define NAME(type, ...) [HEED_##type] = {few_##type, fine_##type},
-whole_few *const heed_whole_few[HEED_TYPES][2] = {WHOLE_KINDS(NAME)};
+#define FEW_NAME(type, ...) [HEED_##type] = few_##type,
+#define LOW_NAME(type, ...) [HEED_##type] = low_##type,
+whole_few *const heed_whole_few[HEED_TYPES] = {WHOLE_KINDS(FEW_NAME)};
+whole_few_low *const heed_whole_few_low[HEED_TYPES] = {WHOLE_KINDS(LOW_NAME)};

@@ -21,8 +21,6 @@ static whole_piece take_piece(const heed_whole_tile *tile, const whole_facts *fa
     return (whole_piece){.rows = tile->rows,
                          .blocks = cols / HEED_WHOLE,
                          .whole = tile->whole + first * rows,
-                         .low = tile->low ? tile->low + first * rows : NULL,
-                         .deep = tile->low ? tile->deep + first / HEED_WHOLE : NULL,
                          .scale = tile->scale + first / HEED_WHOLE * rows,
                          .init = work->init,
                          .shift = sums->shift + at};
@@ -68,6 +66,18 @@ void heed_finish_rows(const float *sum, int64_t first, int64_t rows, const heed_
         }
 }
 
+/* Adds the sums of second bytes to rows that have some, and to no others: -0 + 0 has other bits than -0. */
+static void add_low(const heed_whole_tile *tile, const float *low, float *sum)
+{
+    int last = -1;
+    for (int64_t i = 0; i < tile->deeps; i++) {
+        const int row = tile->deep[i].row;
+        for (int c = row * HEED_PANEL; c < (row + 1) * HEED_PANEL && row != last; c++)
+            sum[c] += low[c];
+        last = row;
+    }
+}
+
 /* Fetches the lines that sums will be written to while these are worked out. */
 static void ask_for_rows(int64_t first, int rows, const heed_product_out *out)
 {
@@ -85,7 +95,12 @@ void heed_whole_panel(const heed_segment *segment, const uint8_t *panel, int64_t
     const whole_facts facts = heed_whole_facts_of(layout->format, SIGNED_LEVELS);
     if (tiles == 1 && tile->rows == 1) {
         const whole_piece piece = take_piece(tile, &facts, 0, depth, work);
-        heed_whole_few[segment->type][tile->low != NULL](layout, panel, &piece, work->sum);
+        heed_whole_few[segment->type](layout, panel, &piece, work->sum);
+        if (tile->deeps > 0) {
+            memset(work->low, 0, HEED_PANEL * sizeof *work->low);
+            heed_whole_few_low[segment->type](layout, panel, tile->deep, tile->deeps, work->low);
+            add_low(tile, work->low, work->sum);
+        }
         heed_finish_rows(work->sum, 0, 1, out);
         return;
     }
@@ -100,8 +115,16 @@ void heed_whole_panel(const heed_segment *segment, const uint8_t *panel, int64_t
                 const whole_piece piece = take_piece(&tile[t], &facts, c, cols, work);
                 if (c + cols == depth)
                     ask_for_rows(t * TILE_ROWS, tile[t].rows, out);
-                heed_whole_tile_sums[segment->type][tile[t].rows - 1][tile->low != NULL](work, &piece, c == 0,
-                                                                                         sum);
+                heed_whole_tile_sums[segment->type][tile[t].rows - 1](work, &piece, c == 0, sum);
+                if (tile[t].deeps > 0) {
+                    float *low = work->low + (sum - work->sum);
+                    if (c == 0)
+                        memset(low, 0, TILE_ROWS * HEED_PANEL * sizeof *low);
+                    heed_whole_tile_low[segment->type](work, &tile[t], c / HEED_WHOLE, cols / HEED_WHOLE,
+                                                       low);
+                    if (c + cols == depth)
+                        add_low(&tile[t], low, sum);
+                }
                 if (c + cols == depth)
                     heed_finish_rows(sum, t * TILE_ROWS, tile[t].rows, out);
             }

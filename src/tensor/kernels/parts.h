@@ -6,6 +6,8 @@
 
 #define heed_product_kernel_table HEED_LOCAL(heed_product_kernel_table)
 #define heed_whole_few HEED_LOCAL(heed_whole_few)
+#define heed_whole_few_low HEED_LOCAL(heed_whole_few_low)
+#define heed_whole_tile_low HEED_LOCAL(heed_whole_tile_low)
 #define heed_whole_unpack HEED_LOCAL(heed_whole_unpack)
 #define heed_whole_tile_sums HEED_LOCAL(heed_whole_tile_sums)
 #define heed_whole_panel HEED_LOCAL(heed_whole_panel)
@@ -20,17 +22,21 @@
 typedef struct whole_piece {
     int rows;
     int64_t blocks; /* of 32 columns */
-    const int8_t *whole, *low;
-    const uint8_t *deep; /* [blocks] whether low bytes count */
+    const int8_t *whole;
     const float *scale;
     const int32_t *init; /* [groups][rows] -zero times the sum of a group's activations */
     const float *shift;  /* [groups][rows] scale times that sum */
 } whole_piece;
 
-/* One row times a panel, straight from its planes; sum [32]. By type, and by whether there are low bytes. */
+/* One row times a panel, straight from its planes; sum [32]. By type. */
 typedef void whole_few(const heed_panel_layout *layout, const uint8_t *panel, const whole_piece *piece,
                        float *sum);
-extern whole_few *const heed_whole_few[HEED_TYPES][2];
+extern whole_few *const heed_whole_few[HEED_TYPES];
+
+/* Adds the products of second bytes; a sum of its own. By type. */
+typedef void whole_few_low(const heed_panel_layout *layout, const uint8_t *panel, const heed_deep_block *deep,
+                           int64_t deeps, float *sum);
+extern whole_few_low *const heed_whole_few_low[HEED_TYPES];
 
 /* Levels of columns first.. (a multiple of the span) as bytes, and the scales and offsets of their groups. By
  * type. */
@@ -41,7 +47,12 @@ extern whole_unpack *const heed_whole_unpack[HEED_TYPES];
 /* Sums [rows][32] of a tile and unpacked levels, starting from those in `sum` unless `fresh`. By type and
  * rows - 1. */
 typedef void whole_sums(const heed_product_work *work, const whole_piece *piece, bool fresh, float *sum);
-extern whole_sums *const heed_whole_tile_sums[HEED_TYPES][TILE_ROWS][2];
+extern whole_sums *const heed_whole_tile_sums[HEED_TYPES][TILE_ROWS];
+
+/* Adds the products of second bytes of blocks first.. with unpacked levels to sum [rows][32]. By type. */
+typedef void whole_low(const heed_product_work *work, const heed_whole_tile *tile, int64_t first,
+                       int64_t blocks, float *sum);
+extern whole_low *const heed_whole_tile_low[HEED_TYPES];
 
 /* What levels as bytes stand for 0 by, and how many columns share a scale. By type. */
 typedef struct whole_facts {
@@ -57,7 +68,7 @@ void heed_whole_panel(const heed_segment *segment, const uint8_t *panel, int64_t
                       const heed_product_out *out);
 void heed_float_panel(const heed_segment *segment, const uint8_t *panel, int64_t cols, const float *x,
                       int64_t rows, const heed_product_work *work, const heed_product_out *out);
-void heed_to_whole(const float *x, int64_t stride, int64_t cols, int64_t depth, const heed_whole_tile *to);
+void heed_to_whole(const float *x, int64_t stride, int64_t cols, int64_t depth, heed_whole_tile *to);
 void heed_to_floats(const float *x, int64_t stride, int64_t cols, int rows, float *to);
 
 /* Writes sums [rows][32] of rows `first`.. to where they belong. */

@@ -16,13 +16,22 @@ typedef struct heed_whole_sums {
     float *shift;
 } heed_whole_sums;
 
-/* A tile of rows of activations as whole numbers: x = scale whole, or scale (128 whole + low). */
+/* Second bytes of a block: what its first bytes leave of x is scale low. */
+typedef struct heed_deep_block {
+    int32_t row, block;
+    int32_t sum[2]; /* of each half */
+    float scale;
+    int8_t low[HEED_WHOLE];
+} heed_deep_block;
+
+/* A tile of rows of activations as whole numbers: x = scale whole. */
 typedef struct heed_whole_tile {
     int rows;
-    int8_t *whole, *low; /* low: NULL where one byte is enough for all */
-    uint8_t *deep;       /* [depth / 32] whether any row's low bytes are not all zero; beside `low` */
+    int8_t *whole;
     float *scale;
     heed_whole_sums by32, by16;
+    heed_deep_block *deep; /* by rows, then blocks; NULL where one byte is enough for all */
+    int64_t deeps;
 } heed_whole_tile;
 
 /* What a row's result is written to. */
@@ -41,6 +50,7 @@ typedef struct heed_product_work {
     float *offset;  /* [HEED_CHUNK / 16][32] */
     float *panel;   /* [HEED_FLOAT_CHUNK][32] */
     float *sum;     /* [HEED_BATCH][32] */
+    float *low;     /* [HEED_BATCH][32] sums of second bytes */
     int32_t *init;  /* [depth / 16][tile rows] */
 } heed_product_work;
 
@@ -55,7 +65,7 @@ typedef struct heed_product_kernels {
     const char *name; /* "avx512-vnni" */
     int whole_rows;   /* rows of a tile */
     int float_rows;
-    void (*to_whole)(const float *x, int64_t stride, int64_t cols, int64_t depth, const heed_whole_tile *to);
+    void (*to_whole)(const float *x, int64_t stride, int64_t cols, int64_t depth, heed_whole_tile *to);
     /* `cols` rounded up to whole steps, with zeros. */
     void (*to_floats)(const float *x, int64_t stride, int64_t cols, int rows, float *to);
     /* Products of `tiles` tiles with a panel. All but the last tile are full. */

@@ -2,7 +2,8 @@
  * time; then each tile of rows goes along the chunk with its sums in registers.
  *
  * For each group of columns: sum += float(whole sum) * scale * activation scale, then sum += offset * shift.
- * The row kernels of few.c do the same in the same order, so a row's result has the same bits either way.
+ * Second bytes have a sum of their own, added to the other one at the end. The row kernels of few.c do the
+ * same in the same order, so a row's result has the same bits either way.
  */
 #include "tensor/kernels/parts.h"
 
@@ -62,14 +63,14 @@ WHOLE INLINE void add_steps(whole_kind kind, const int rows, const uint8_t *leve
 #endif
 }
 
-WHOLE INLINE void sums(whole_kind kind, const int rows, const int fine, const heed_product_work *work,
+WHOLE INLINE void sums(whole_kind kind, const int rows, const heed_product_work *work,
                        const whole_piece *piece, bool fresh, int pass, float *to)
 {
     const int groups = HEED_WHOLE / kind.group;
     const uint8_t *level = work->level + pass * TILE_VECTORS * BYTES;
     const float *scale = work->scale + pass * TILE_VECTORS * LANES;
     const float *offset = work->offset + pass * TILE_VECTORS * LANES;
-    const int8_t *x = piece->whole, *x_low = piece->low;
+    const int8_t *x = piece->whole;
     const float *x_scale = piece->scale, *shift = piece->shift;
     const int32_t *init = piece->init;
     floats sum[TILE_ROWS][TILE_VECTORS];
@@ -87,16 +88,8 @@ WHOLE INLINE void sums(whole_kind kind, const int rows, const int fine, const he
             for (int r = 0; r < rows; r++)
 #pragma GCC unroll 8
                 for (int p = 0; p < TILE_VECTORS; p++)
-                    whole[r][p] = (ints){0} + (fine ? 0 : init[r]);
+                    whole[r][p] = (ints){0} + init[r];
             add_steps(kind, rows, level, x, whole);
-#pragma GCC unroll 8
-            for (int r = 0; r < rows && fine; r++)
-#pragma GCC unroll 8
-                for (int p = 0; p < TILE_VECTORS; p++)
-                    whole[r][p] = (whole[r][p] << 7) + init[r];
-            if (fine && piece->deep[b])
-                add_steps(kind, rows, level, x_low, whole);
-            x_low += fine ? kind.group * rows : 0;
             level += kind.group * HEED_PANEL;
             x += kind.group * rows;
             floats w[TILE_VECTORS];
@@ -130,28 +123,54 @@ WHOLE INLINE void sums(whole_kind kind, const int rows, const int fine, const he
             *(floats *)(void *)(to + r * HEED_PANEL + LANES * p) = sum[r][p];
 }
 
+/* The same for one block of second bytes. */
+WHOLE INLINE void low_block(whole_kind kind, const heed_product_work *work, const heed_deep_block *deep,
+                            int64_t block, int pass, float *to)
+{
+    const int groups = HEED_WHOLE / kind.group, at = pass * TILE_VECTORS;
+    int32_t init[2];
+    float shift[2];
+    deep_sums(kind, deep, init, shift);
+    const uint8_t *level = work->level + block * HEED_WHOLE * HEED_PANEL + at * BYTES;
+#pragma GCC unroll 2
+    for (int g = 0; g < groups; g++) {
+        ints whole[TILE_ROWS][TILE_VECTORS];
+#pragma GCC unroll 8
+        for (int p = 0; p < TILE_VECTORS; p++)
+            whole[0][p] = (ints){0} + init[g];
+        add_steps(kind, 1, level + g * kind.group * HEED_PANEL, deep->low + g * kind.group, whole);
+        const int64_t scales = (block * groups + g) * HEED_PANEL + at * LANES;
+#pragma GCC unroll 8
+        for (int p = 0; p < TILE_VECTORS; p++) {
+            floats *sum = (floats *)(void *)(to + (at + p) * LANES);
+            const floats w = *(const floats *)(const void *)(work->scale + scales + LANES * p);
+            *sum += __builtin_convertvector(whole[0][p], floats) * w * all(deep->scale);
+            if (kind.offsets)
+                *sum += *(const floats *)(const void *)(work->offset + scales + LANES * p) * all(shift[g]);
+        }
+    }
+}
+
+WHOLE INLINE void low_sums(whole_kind kind, const heed_product_work *work, const heed_whole_tile *tile,
+                           int64_t first, int64_t blocks, float *to)
+{
+    for (const heed_deep_block *deep = tile->deep; deep < tile->deep + tile->deeps; deep++)
+        if (deep->block >= first && deep->block < first + blocks)
+            for (int pass = 0; pass < PASSES; pass++)
+                low_block(kind, work, deep, deep->block - first, pass, to + deep->row * HEED_PANEL);
+}
+
 #define ROWS_SUMS(type, rows, ...)                                                                           \
     WHOLE static void sums_##type##_##rows(const heed_product_work *work, const whole_piece *piece,          \
                                            bool fresh, float *to)                                            \
     {                                                                                                        \
         for (int pass = 0; pass < PASSES; pass++)                                                            \
-            sums((whole_kind){__VA_ARGS__}, rows, 0, work, piece, fresh, pass, to);                          \
-    }                                                                                                        \
-    WHOLE static void fine_##type##_##rows(const heed_product_work *work, const whole_piece *piece,          \
-                                           bool fresh, float *to)                                            \
-    {                                                                                                        \
-        for (int pass = 0; pass < PASSES; pass++)                                                            \
-            sums((whole_kind){__VA_ARGS__}, rows, 1, work, piece, fresh, pass, to);                          \
-    }
-
-#define ROWS_NAMES(type, rows)                                                                               \
-    {                                                                                                        \
-        sums_##type##_##rows, fine_##type##_##rows                                                           \
+            sums((whole_kind){__VA_ARGS__}, rows, work, piece, fresh, pass, to);                             \
     }
 
 #if TILE_ROWS == 6
 #define MORE_SUMS(type, ...) ROWS_SUMS(type, 5, __VA_ARGS__) ROWS_SUMS(type, 6, __VA_ARGS__)
-#define MORE_NAMES(type) , ROWS_NAMES(type, 5), ROWS_NAMES(type, 6)
+#define MORE_NAMES(type) , sums_##type##_5, sums_##type##_6
 #else
 #define MORE_SUMS(type, ...)
 #define MORE_NAMES(type)
@@ -159,10 +178,13 @@ WHOLE INLINE void sums(whole_kind kind, const int rows, const int fine, const he
 #define SUMS(type, ...)                                                                                      \
     ROWS_SUMS(type, 1, __VA_ARGS__)                                                                          \
     ROWS_SUMS(type, 2, __VA_ARGS__)                                                                          \
-    ROWS_SUMS(type, 3, __VA_ARGS__) ROWS_SUMS(type, 4, __VA_ARGS__) MORE_SUMS(type, __VA_ARGS__)
-#define NAMES(type)                                                                                          \
+    ROWS_SUMS(type, 3, __VA_ARGS__)                                                                          \
+    ROWS_SUMS(type, 4, __VA_ARGS__)                                                                          \
+    MORE_SUMS(type, __VA_ARGS__)                                                                             \
+    WHOLE static void low_##type(const heed_product_work *work, const heed_whole_tile *tile, int64_t first,  \
+                                 int64_t blocks, float *to)                                                  \
     {                                                                                                        \
-        ROWS_NAMES(type, 1), ROWS_NAMES(type, 2), ROWS_NAMES(type, 3), ROWS_NAMES(type, 4) MORE_NAMES(type)  \
+        low_sums((whole_kind){__VA_ARGS__}, work, tile, first, blocks, to);                                  \
     }
 
 /* Once levels are bytes, some formats differ in nothing. */
@@ -173,10 +195,13 @@ WHOLE INLINE void sums(whole_kind kind, const int rows, const int fine, const he
                 each(MXFP4, 4, 32, 0, 0, 0, 1, 1)
 TILE_KINDS(SUMS)
 
-whole_sums *const heed_whole_tile_sums[HEED_TYPES][TILE_ROWS][2] = {
-    [HEED_Q8] = NAMES(Q8),       [HEED_IQ4_NL] = NAMES(Q8), [HEED_IQ4_XS] = NAMES(Q8),
-    [HEED_Q4] = NAMES(Q4),       [HEED_Q4_1] = NAMES(Q4_1), [HEED_Q4_K] = NAMES(Q4_1),
-    [HEED_Q5_0] = NAMES(Q5_0),   [HEED_Q5_1] = NAMES(Q5_1), [HEED_Q5_K] = NAMES(Q5_1),
-    [HEED_Q2_K] = NAMES(Q2_K),   [HEED_Q3_K] = NAMES(Q3_K), [HEED_Q6_K] = NAMES(Q6_K),
-    [HEED_MXFP4] = NAMES(MXFP4),
-};
+#define SAME_AS(each)                                                                                        \
+    each(Q8, Q8) each(IQ4_NL, Q8) each(IQ4_XS, Q8) each(Q4, Q4) each(Q4_1, Q4_1) each(Q4_K, Q4_1)            \
+        each(Q5_0, Q5_0) each(Q5_1, Q5_1) each(Q5_K, Q5_1) each(Q2_K, Q2_K) each(Q3_K, Q3_K)                 \
+            each(Q6_K, Q6_K) each(MXFP4, MXFP4)
+#define SUMS_NAME(type, as)                                                                                  \
+    [HEED_##type] = {sums_##as##_1, sums_##as##_2, sums_##as##_3, sums_##as##_4 MORE_NAMES(as)},
+#define LOW_NAME(type, as) [HEED_##type] = low_##as,
+
+whole_sums *const heed_whole_tile_sums[HEED_TYPES][TILE_ROWS] = {SAME_AS(SUMS_NAME)};
+whole_low *const heed_whole_tile_low[HEED_TYPES] = {SAME_AS(LOW_NAME)};

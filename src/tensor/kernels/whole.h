@@ -223,6 +223,16 @@ INLINE int kind_run(whole_kind kind)
     return most <= 15 ? 8 : most <= 31 ? 4 : most <= 63 ? 2 : 1;
 }
 
+/* What a block of second bytes starts with, group by group: as `init` and `shift` of a piece. */
+INLINE void deep_sums(whole_kind kind, const heed_deep_block *deep, int32_t init[2], float shift[2])
+{
+    for (int g = 0; g < HEED_WHOLE / kind.group; g++) {
+        const int32_t sum = kind.group == HEED_WHOLE ? deep->sum[0] + deep->sum[1] : deep->sum[g];
+        init[g] = -kind_zero(kind) * sum;
+        shift[g] = deep->scale * (float)sum;
+    }
+}
+
 /* The table in every 16 bytes of a vector, unsigned or signed as levels are. */
 INLINE bytes table_vector(const heed_block_format *format)
 {
