@@ -56,7 +56,7 @@ bool golden_read(golden *g, const char *path)
     {
         if (strcmp(entry->string, "__metadata__") != 0)
             read_entry(g, entry, g->bytes + sizeof header + header);
-        else
+        else if (cJSON_GetObjectItem(entry, "spec"))
             snprintf(g->spec, sizeof g->spec, "%s", cJSON_GetObjectItem(entry, "spec")->valuestring);
     }
     cJSON_Delete(json);
