@@ -45,7 +45,7 @@ typedef struct bench_options {
     int64_t threads, rounds;
     int isa, kernel;
     bool json, with_slow;
-    const char *only;
+    const char *only, *model;
 } bench_options;
 
 /* Runs all works of a suite, `rounds` times in turn, and prints the best of each. 0, or 2 after a message. */
@@ -53,5 +53,8 @@ int bench_run(const bench_suite *suite, const bench_options *options);
 
 /* Products with packed weights; the same. */
 int bench_product(const bench_options *options);
+
+/* Reading and writing tokens with options->model; the same. */
+int bench_model(const bench_options *options);
 
 #endif

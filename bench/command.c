@@ -17,6 +17,8 @@ static const cli_option options[] = {
     CLI_CHOICE_OPTION(bench_options, isa, "isa", "SET", cli_isa_word, CLI_ISAS),
     CLI_CHOICE_OPTION(bench_options, kernel, "kernel", "CLASS", cli_kernel_word, CLI_KERNELS),
     CLI_TEXT_OPTION(bench_options, only, "only", "TEXT", "only works whose name holds this"),
+    CLI_OPTION(bench_options, model, .kind = CLI_TEXT, .name = "model", .letter = 'm', .value = "MODEL",
+               .summary = "of the benchmark `model`"),
     CLI_FLAG_OPTION(bench_options, with_slow, "long", "also works that take minutes"),
     CLI_FLAG_OPTION(bench_options, json, "json", "one JSON object a line"),
     {0},
@@ -57,8 +59,8 @@ static const char *suite_word(int i)
     int count = 0;
     while (bench_suites[count])
         count++;
-    static const char *const others[] = {"product", "peak"};
-    return i < count ? bench_suites[i]->name : i < count + 2 ? others[i - count] : NULL;
+    static const char *const others[] = {"product", "model", "peak"};
+    return i < count ? bench_suites[i]->name : i < count + 3 ? others[i - count] : NULL;
 }
 
 static int run(int argc, char **argv)
@@ -77,6 +79,8 @@ static int run(int argc, char **argv)
         status = peak(&chosen);
     if (strcmp(name, "product") == 0)
         status = bench_product(&chosen);
+    if (strcmp(name, "model") == 0)
+        status = bench_model(&chosen);
     for (int i = 0; bench_suites[i]; i++)
         if (strcmp(name, bench_suites[i]->name) == 0)
             status = bench_run(bench_suites[i], &chosen);
@@ -88,7 +92,7 @@ static int run(int argc, char **argv)
 
 const cli_command cli_bench = {
     .name = "bench",
-    .arguments = "attention|decode|backward|sparse|forms|statistics|product|peak",
+    .arguments = "attention|decode|backward|sparse|forms|statistics|product|model|peak",
     .summary = "measure speed beside what this machine can do at most",
     .details =
         "Works are timed in turn, --rounds times, and the best counts. The peak is that of independent\n"
