@@ -59,6 +59,9 @@ static heed_status read_bert(heed_tokenizer *tokenizer, const cJSON *object)
     return lowercase ? add_normal(tokenizer, HEED_NORMAL_LOWERCASE) : HEED_OK;
 }
 
+/* The word characters of the pre-tokeniser Whitespace, which splits by another library than Split does. */
+#define WORDS "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\x{200c}\\x{200d}" HEED_CIRCLED_LETTERS
+
 static int base64_digit(char c)
 {
     return c >= 'A' && c <= 'Z'   ? c - 'A'
@@ -221,7 +224,7 @@ heed_status heed_json_pre_tokenizer(heed_tokenizer *tokenizer, const cJSON *obje
                                    heed_json_flag(object, "individual_digits", false) ? "\\p{N}" : "\\p{N}+",
                                    false);
     if (!strcmp(type, "Whitespace"))
-        return heed_split_step_add(tokenizer, HEED_SPLIT_REMOVED, "\\w+|[^\\w\\s]+", true);
+        return heed_split_step_add(tokenizer, HEED_SPLIT_REMOVED, "[" WORDS "]+|[^" WORDS "\\s]+", true);
     if (!strcmp(type, "WhitespaceSplit"))
         return heed_split_step_add(tokenizer, HEED_SPLIT_REMOVED, "\\s", false);
     if (!strcmp(type, "Punctuation")) {

@@ -27,6 +27,10 @@ void heed_search_end(heed_search *search);
  * be empty. HEED_UNSUPPORTED when the pattern needs more steps than are allowed. */
 heed_status heed_search_next(heed_search *search, heed_range *match, bool *found);
 
+/* Symbols that count as letters. */
+#define HEED_CIRCLED_LETTERS                                                                                 \
+    "\\x{24b6}-\\x{24e9}\\x{1f130}-\\x{1f149}\\x{1f150}-\\x{1f169}\\x{1f170}-\\x{1f189}"
+
 /* ASCII's symbols and Unicode's punctuation. */
 #define HEED_PUNCTUATION "[!-\\/:-@\\[-`{-~\\p{P}]"
 
