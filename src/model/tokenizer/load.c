@@ -37,6 +37,16 @@ static heed_status hand_out(heed_tokenizer **out, heed_tokenizer *tokenizer, hee
     return HEED_OK;
 }
 
+/* The special tokens of BERT's vocabularies. */
+static bool is_special(const char *text, size_t size)
+{
+    static const char *const names[] = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (size == strlen(names[i]) && !memcmp(text, names[i], size))
+            return true;
+    return false;
+}
+
 /* vocab.txt: a piece a line, its number is that of the line; the text is read as BERT does, in lower case
  * unless the settings say otherwise. */
 heed_status heed_tokenizer_read_vocabulary(heed_tokenizer *tokenizer, const heed_tokenizer_texts *texts,
@@ -72,9 +82,7 @@ heed_status heed_tokenizer_read_vocabulary(heed_tokenizer *tokenizer, const heed
         const char *next = line_end ? line_end + 1 : end;
         size_t length = (size_t)((line_end ? line_end : end) - at);
         length -= length && at[length - 1] == '\r';
-        const bool special = length > 2 && at[0] == '[' && at[length - 1] == ']' &&
-                             (!memcmp(at, "[CLS]", 5) || !memcmp(at, "[SEP]", 5) || !memcmp(at, "[PAD]", 5) ||
-                              !memcmp(at, "[UNK]", 5) || !memcmp(at, "[MASK", 5));
+        const bool special = is_special(at, length);
         TRY(heed_piece_set(tokenizer, id, at, length,
                            HEED_PIECE_MODEL | (special ? HEED_PIECE_CONTROL | HEED_PIECE_ADDED : 0u), 0));
         if (special)

@@ -15,10 +15,11 @@ struct heed_pattern {
 enum { MATCH_STEPS = 20000000, PATTERN_BYTES = 100000 };
 
 /* White space and word characters as the reference's expressions have them (Unicode's White_Space; letters,
- * marks, numbers, connectors and circled letters). PCRE2's \s also has U+180E, and its \w has no marks. */
+ * marks, digits, connectors, circled letters and Latin-1's small digits). PCRE2's \s also has U+180E, and its
+ * \w has no marks. */
 #define SPACES                                                                                               \
     "\\t-\\r\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
-#define WORDS "\\p{L}\\p{M}\\p{N}\\p{Pc}" HEED_CIRCLED_LETTERS
+#define WORDS "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}" HEED_CIRCLED_LETTERS
 
 static void add_class(heed_bytes *out, const char *class, bool inside, bool negated)
 {
