@@ -76,23 +76,14 @@ static int level_at(int bits, const uint8_t *from, int r, int c)
               h = r / (HEED_PANEL / 2);
     if (bits == 8)
         return from[s * VECTOR + h * HALF + j];
+    const int pair_at = (h * 2 + s / 4) * HALF + j, pair_bit = 2 * (s % 4);
     const uint8_t *more = from + (bits >= 4 ? STEPS * HALF : STEPS * HALF / 2);
-    const uint8_t *pairs = bits == 6 ? more : from;
-    const int pair = pairs[(h * 2 + s / 4) * HALF + j] >> 2 * (s % 4) & 3,
-              single = more[h * HALF + j] >> s & 1;
-    const int nibble = from[s * HALF + j] >> 4 * h & 15;
-    switch (bits) {
-    case 2:
-        return pair;
-    case 3:
-        return pair | single << 2;
-    case 4:
-        return nibble;
-    case 5:
-        return nibble | single << 4;
-    default:
-        return nibble | pair << 4;
-    }
+    int level = bits >= 4 ? from[s * HALF + j] >> 4 * h & 15 : from[pair_at] >> pair_bit & 3;
+    if (bits == 6)
+        level |= (more[pair_at] >> pair_bit & 3) << 4;
+    else if (bits == 5 || bits == 3)
+        level |= (more[h * HALF + j] >> s & 1) << (bits - 1);
+    return level;
 }
 
 static const uint8_t *row_of(const heed_tensor *weights, int64_t row)

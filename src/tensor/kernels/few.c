@@ -40,9 +40,10 @@ WHOLE INLINE void add_block(whole_kind kind, const heed_panel_layout *layout, co
 #pragma GCC unroll 8
         for (int p = 0; p < PANEL_VECTORS; p++) {
             const floats w = scale_vector(kind, layout, span, b * groups + g, p);
-            sum[p] += __builtin_convertvector(whole[p], floats) * w * scale;
+            sum[p] = add_product(sum[p], __builtin_convertvector(whole[p], floats) * w, scale);
             if (kind.offsets)
-                sum[p] += offset_vector(kind, layout, span, b * groups + g, p) * all(shift[g]);
+                sum[p] =
+                    add_product(sum[p], offset_vector(kind, layout, span, b * groups + g, p), all(shift[g]));
         }
     }
 }

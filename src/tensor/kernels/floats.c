@@ -31,7 +31,7 @@ INLINE void sums(const int rows, const float *panel, const float *x, int64_t col
             for (int r = 0; r < rows; r++)
 #pragma GCC unroll 8
                 for (int p = 0; p < FLOAT_VECTORS; p++)
-                    sum[r][p] += w[p] * all(x[HEED_STEP * r + i]);
+                    sum[r][p] = add_product(sum[r][p], w[p], all(x[HEED_STEP * r + i]));
         }
 #pragma GCC unroll 16
     for (int r = 0; r < rows; r++)
@@ -97,7 +97,7 @@ INLINE void one_row(const int bf16, const uint16_t *panel, const float *x, int64
         __builtin_prefetch(panel + AHEAD, 0, 3);
 #pragma GCC unroll 8
         for (int p = 0; p < PANEL_VECTORS; p++)
-            sum[p] += from_halves(panel + LANES * p, bf16) * all(x[c]);
+            sum[p] = add_product(sum[p], from_halves(panel + LANES * p, bf16), all(x[c]));
     }
 #pragma GCC unroll 8
     for (int p = 0; p < PANEL_VECTORS; p++) {

@@ -101,7 +101,8 @@ WHOLE INLINE void sums(whole_kind kind, const int rows, const heed_product_work 
             for (int r = 0; r < rows; r++)
 #pragma GCC unroll 8
                 for (int p = 0; p < TILE_VECTORS; p++)
-                    sum[r][p] += __builtin_convertvector(whole[r][p], floats) * w[p] * all(x_scale[r]);
+                    sum[r][p] = add_product(sum[r][p], __builtin_convertvector(whole[r][p], floats) * w[p],
+                                            all(x_scale[r]));
             init += rows;
             if (kind.offsets) {
 #pragma GCC unroll 8
@@ -112,7 +113,7 @@ WHOLE INLINE void sums(whole_kind kind, const int rows, const heed_product_work 
                 for (int r = 0; r < rows; r++)
 #pragma GCC unroll 8
                     for (int p = 0; p < TILE_VECTORS; p++)
-                        sum[r][p] += w[p] * all(shift[r]);
+                        sum[r][p] = add_product(sum[r][p], w[p], all(shift[r]));
                 shift += rows;
             }
         }
@@ -144,9 +145,10 @@ WHOLE INLINE void low_block(whole_kind kind, const heed_product_work *work, cons
         for (int p = 0; p < TILE_VECTORS; p++) {
             floats *sum = (floats *)(void *)(to + (at + p) * LANES);
             const floats w = *(const floats *)(const void *)(work->scale + scales + LANES * p);
-            *sum += __builtin_convertvector(whole[0][p], floats) * w * all(deep->scale);
+            *sum = add_product(*sum, __builtin_convertvector(whole[0][p], floats) * w, all(deep->scale));
             if (kind.offsets)
-                *sum += *(const floats *)(const void *)(work->offset + scales + LANES * p) * all(shift[g]);
+                *sum = add_product(*sum, *(const floats *)(const void *)(work->offset + scales + LANES * p),
+                                   all(shift[g]));
         }
     }
 }

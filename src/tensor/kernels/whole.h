@@ -70,6 +70,20 @@ INLINE floats all(float x)
     return x - (floats){0}; /* adding would turn -0 into 0, and so cost an instruction */
 }
 
+/* sum + a b, rounded once where the instruction set can. */
+INLINE floats add_product(floats sum, floats a, floats b)
+{
+#if defined(__AVX512F__)
+    return (floats)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)sum);
+#elif defined(__AVX2__)
+    return (floats)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)sum);
+#elif defined(__aarch64__)
+    return (floats)vfmaq_f32((float32x4_t)sum, (float32x4_t)a, (float32x4_t)b);
+#else
+    return sum + a * b;
+#endif
+}
+
 /* Products of bytes go through sums of two in 16 bits where there is no instruction for sums of four in 32.
  */
 #if (defined(__AVX2__) && !defined(__AVX512F__)) || defined(__aarch64__)
