@@ -3,7 +3,7 @@
 _heed()
 {
     local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]} command=${COMP_WORDS[1]}
-    local commands="attend explain forms random info convert tokenize run logits perplexity embed bench help"
+    local commands="attend explain forms random info convert tokenize run logits perplexity compare embed map bench help"
     COMPREPLY=()
 
     if ((COMP_CWORD == 1)); then
@@ -74,6 +74,14 @@ _heed()
     logits)
         COMPREPLY=($(compgen -W "--model --prompt --file --top --positions --attention --cache --exact --threads
             --parse-special --json --help" -- "$word"))
+        ;;
+    map)
+        COMPREPLY=($(compgen -W "--model --prompt --file --output --layer --head --grid --tokens --summary --attention --cache
+            --exact --threads --truncate --parse-special --json --help" -- "$word"))
+        ;;
+    compare)
+        COMPREPLY=($(compgen -W "--model --prompt --file --spec --context --attention --cache --exact --threads --parse-special --json --help" -- "$word"))
+        [[ $word == -* ]] || COMPREPLY=($(compgen -f -- "$word"))
         ;;
     perplexity)
         COMPREPLY=($(compgen -W "--model --context --attention --cache --exact --threads --parse-special --json --help" \

@@ -225,7 +225,7 @@ static void print_table(comparison *c)
            "same top", "cache MB", "tokens/s");
     for (int i = 0; i < c->count; i++) {
         contender *one = &c->each[i];
-        char name[16];
+        char name[24];
         snprintf(name, sizeof name, i ? "spec %d" : "own", i);
         printf("%-12s %10.4f +- %5.3f ", name, heed_divergence_perplexity(&one->all, 1),
                heed_divergence_error(&one->all, 1));
@@ -245,7 +245,7 @@ static void print_table(comparison *c)
         printf(" %13s", range);
     }
     for (int i = 0; i < c->count; i++) {
-        char name[16];
+        char name[24];
         snprintf(name, sizeof name, i ? "spec %d" : "own", i);
         printf("\n%-12s", name);
         for (int q = 0; q < QUARTERS; q++)

@@ -1,6 +1,7 @@
 /* What heed map shows: pictures, lines of statistics, JSON. */
 #include "base/try.h"
 #include "cli/map.h"
+#include "cli/token_bytes.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -13,8 +14,8 @@ static heed_status token_labels(map_run *run, heed_plot_token **tokens)
     if (!*tokens || !text)
         return HEED_NO_MEMORY;
     for (int64_t t = 0; t < run->tokens.count; t++) {
-        char *one = cli_token_text(tokenizer, run->tokens.id[t]);
-        const size_t size = one ? strlen(one) : 0;
+        size_t size;
+        char *one = cli_token_bytes(tokenizer, run->tokens.id[t], &size);
         char *kept = one ? cli_take(&run->pool, size + 1) : NULL;
         if (kept)
             memcpy(kept, one, size);
