@@ -25,6 +25,7 @@ heed_status heed_config_sizes(heed_config *config, heed_facts *facts)
                          "%s.attention.value_length is %lld and key_length %lld; heed can run "
                          "only models where they agree",
                          facts->architecture, (long long)value_dim, (long long)config->head_dim);
+    TRY(heed_fact_number(facts, "attention.scale", NULL, &config->score_scale));
     if (facts->config)
         return heed_fact_number(facts, NULL, "rms_norm_eps", &config->eps);
     return heed_fact_number(facts, "attention.layer_norm_rms_epsilon", NULL, &config->eps);

@@ -212,6 +212,7 @@ heed_status heed_fact_must_be(heed_facts *facts, const char *gguf, const char *j
 
 /* Facts that change nothing about what the model computes from tokens. */
 static const char *const harmless[] = {
+    "rope.scaling.finetuned",
     "vocab_size",
     "model_type",
     "architectures",
@@ -304,6 +305,13 @@ static bool says_nothing(const cJSON *item)
            ((cJSON_IsArray(item) || cJSON_IsObject(item)) && !item->child);
 }
 
+static bool meta_says_nothing(const heed_meta *meta)
+{
+    const bool number =
+        meta->kind == HEED_META_INT || meta->kind == HEED_META_BOOL || meta->kind == HEED_META_FLOAT;
+    return number && meta->whole == 0 && meta->number == 0.0;
+}
+
 static heed_status not_understood(const char *where, const char *key)
 {
     return heed_fail(HEED_UNSUPPORTED, "%s%.200s is not understood and may change what the model computes",
@@ -321,9 +329,10 @@ heed_status heed_facts_all_read(const heed_facts *facts)
     }
     const size_t length = strlen(facts->architecture);
     for (int i = 0; i < heed_model_file_metas(facts->file); i++) {
-        const char *key = heed_model_file_meta_at(facts->file, i)->key;
+        const heed_meta *meta = heed_model_file_meta_at(facts->file, i);
+        const char *key = meta->key;
         if (!strncmp(key, facts->architecture, length) && key[length] == '.' && !is_marked(facts, key) &&
-            !is_listed(key + length + 1))
+            !is_listed(key + length + 1) && !meta_says_nothing(meta))
             return not_understood("", key);
     }
     return HEED_OK;

@@ -25,7 +25,8 @@ static heed_status read(heed_config *config, heed_facts *facts)
     double scalar =
         config->layers == 46 ? (double)config->width / (double)config->heads : (double)config->head_dim;
     TRY(heed_fact_number(facts, NULL, "query_pre_attn_scalar", &scalar));
-    config->score_scale = 1.0 / sqrt(scalar);
+    if (config->score_scale == 0.0)
+        config->score_scale = 1.0 / sqrt(scalar);
     config->score_cap = 50.0;
     config->logit_cap = 30.0;
     TRY(heed_fact_number(facts, "attn_logit_softcapping", "attn_logit_softcapping", &config->score_cap));

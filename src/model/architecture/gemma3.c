@@ -31,10 +31,26 @@ static heed_status read_rope(heed_config *config, heed_facts *facts)
     return HEED_OK;
 }
 
+/* Which layers have a window: all but every n-th, or a list of yes and no. */
+static heed_status read_pattern(heed_config *config, heed_facts *facts)
+{
+    static const char key[] = "attention.sliding_window_pattern";
+    const heed_meta *list = heed_fact_meta(facts, key);
+    int64_t pattern = 6;
+    if (list && list->kind == HEED_META_INTS && list->size == config->layers) {
+        for (int64_t l = 0; l < config->layers; l++)
+            config->windowed[l] = list->wholes[l] != 0;
+        return HEED_OK;
+    }
+    TRY(heed_fact_whole(facts, key, "sliding_window_pattern", &pattern));
+    for (int64_t l = 0; l < config->layers; l++)
+        config->windowed[l] = pattern < 1 || (l + 1) % pattern != 0;
+    return HEED_OK;
+}
+
 static heed_status read(heed_config *config, heed_facts *facts)
 {
     bool given;
-    int64_t pattern = 6;
     TRY(heed_config_sizes(config, facts));
     TRY(read_rope(config, facts));
     TRY(heed_fact_must_be(facts, NULL, "hidden_activation", "gelu_pytorch_tanh"));
@@ -48,16 +64,14 @@ static heed_status read(heed_config *config, heed_facts *facts)
     double scalar =
         config->layers == 62 ? (double)config->width / (double)config->heads : (double)config->head_dim;
     TRY(heed_fact_number(facts, NULL, "query_pre_attn_scalar", &scalar));
-    config->score_scale = 1.0 / sqrt(scalar);
+    if (config->score_scale == 0.0)
+        config->score_scale = 1.0 / sqrt(scalar);
     TRY(heed_fact_number(facts, "attn_logit_softcapping", "attn_logit_softcapping", &config->score_cap));
     TRY(heed_fact_number(facts, "final_logit_softcapping", "final_logit_softcapping", &config->logit_cap));
     config->window = 4096;
     TRY(heed_fact_size(facts, "attention.sliding_window", "sliding_window", 1, 1 << 30, &config->window));
-    TRY(heed_fact_whole(facts, "attention.sliding_window_pattern", "sliding_window_pattern", &pattern));
-    TRY(heed_config_layer_types(config, facts, &given));
-    for (int64_t l = 0; !given && l < config->layers; l++)
-        config->windowed[l] = pattern < 1 || (l + 1) % pattern != 0;
-    return HEED_OK;
+    TRY(read_pattern(config, facts));
+    return heed_config_layer_types(config, facts, &given); /* which goes before the pattern */
 }
 
 static const heed_tensor_name tensors[] = {
