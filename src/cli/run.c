@@ -137,12 +137,10 @@ static heed_status run_model(run_state *run)
         return run_chat(run);
     TRY(read_prompt(run));
     TRY(write_forms(run));
-    for (int i = 0; i < run->forms; i++) {
-        if (run->options.use.json)
-            run_print_json(run, i);
-        else
-            run_print_text(run, i);
-    }
+    for (int i = 0; i < run->forms && run->options.use.json; i++)
+        run_print_json(run, i);
+    if (!run->options.use.json)
+        run_print_text(run);
     return HEED_OK;
 }
 

@@ -44,7 +44,8 @@ heed_status run_chat(run_state *run);
 
 /* Reads the prompt and what the first form wrote with every form, and compares. run_report.c */
 heed_status run_compare(run_state *run);
-void run_print_text(const run_state *run, int form);
+/* On standard error: a line of one form, a table of several. */
+void run_print_text(const run_state *run);
 void run_print_json(const run_state *run, int form);
 
 #endif

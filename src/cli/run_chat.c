@@ -85,8 +85,8 @@ static heed_status answer_once(run_state *run, conversation *c)
     TRY(template_tokens(run, c));
     TRY(open_forms(run, true));
     TRY(answer(run, c));
-    for (int i = 0; i < run->forms && !run->options.use.json; i++)
-        run_print_text(run, i);
+    if (!run->options.use.json)
+        run_print_text(run);
     return HEED_OK;
 }
 
@@ -113,7 +113,7 @@ static heed_status converse(run_state *run, conversation *c)
         if (cli_interrupted() && !person)
             break;
         if (!status && !run->options.use.json)
-            run_print_text(run, 0);
+            run_print_text(run);
         if (person)
             cli_interrupt_begin();
     }

@@ -59,30 +59,64 @@ static double rate(int64_t tokens, double seconds)
     return seconds > 0.0 ? (double)tokens / seconds : 0.0;
 }
 
-void run_print_text(const run_state *run, int i)
+/* What the cache holds of the text, in all layers. */
+static double cache_megabytes(const run_form *form)
 {
-    const run_form *form = &run->form[i];
+    return form->session.cache_token_bytes * (double)form->generation.all.count * 1e-6;
+}
+
+static void print_dropped(const run_state *run)
+{
+    if (run->dropped)
+        fprintf(stderr, "%lld tokens of the prompt were DROPPED, as --truncate says\n",
+                (long long)run->dropped);
+}
+
+static void print_line(const run_state *run)
+{
+    const run_form *form = &run->form[0];
     const cli_generation *g = &form->generation;
-    if (run->forms > 1)
-        fprintf(stderr, "%s: ", form->spec ? form->spec : "own attention");
+    print_dropped(run);
     fprintf(stderr, "%lld tokens read", (long long)g->read);
     if (g->reused)
         fprintf(stderr, " and %lld reused", (long long)g->reused);
-    if (run->dropped)
-        fprintf(stderr, ", %lld DROPPED", (long long)run->dropped);
-    fprintf(stderr, " (%.1f tokens/s), %lld written (%.1f tokens/s), ended by %s; cache %.0f bytes a token\n",
+    fprintf(stderr, " (%.1f tokens/s), %lld written (%.1f tokens/s), ended by %s; cache %.2f MB\n",
             rate(g->read, g->read_seconds), (long long)g->written, rate(g->written, g->write_seconds),
-            cli_finish_word(g->finish), form->session.cache_token_bytes);
-    if (i > 0 && form->difference.positions > 0)
-        fprintf(stderr,
-                "  against the first over %lld tokens: KL %.5f on average, %.5f at most, first token the "
-                "same at %.1f %%; "
-                "perplexity of the prompt %.3f instead of %.3f\n",
-                (long long)form->difference.positions, heed_divergence_mean(&form->difference),
-                form->difference.kl_most,
-                100.0 * (double)form->difference.same_top / (double)form->difference.positions,
-                heed_divergence_perplexity(&form->difference, 1),
-                heed_divergence_perplexity(&form->difference, 0));
+            cli_finish_word(g->finish), cache_megabytes(form));
+}
+
+static void print_table(const run_state *run)
+{
+    print_dropped(run);
+    fprintf(stderr,
+            "\n%lld tokens read; KL and first tokens over those and what the model's own attention wrote\n",
+            (long long)run->prompt.count);
+    fprintf(stderr, "%9s %9s %9s %9s %11s %9s %9s %9s\n%9s %9s %9s %9s %11s %9s %9s %9s  %s\n", "read",
+            "written", "written", "cache", "perplexity", "KL", "KL", "same", "tokens/s", "tokens/s", "tokens",
+            "MB", "of prompt", "mean", "max", "first", "attention");
+    for (int i = 0; i < run->forms; i++) {
+        const run_form *form = &run->form[i];
+        const cli_generation *g = &form->generation;
+        const heed_divergence *d = &run->form[i ? i : 1].difference;
+        fprintf(stderr, "%9.1f %9.1f %9lld %9.2f %11.3f ", rate(g->read, g->read_seconds),
+                rate(g->written, g->write_seconds), (long long)g->written, cache_megabytes(form),
+                heed_divergence_perplexity(d, i > 0));
+        if (i > 0)
+            fprintf(stderr, "%9.5f %9.5f %7.1f %%", heed_divergence_mean(d), d->kl_most,
+                    d->positions ? 100.0 * (double)d->same_top / (double)d->positions : 0.0);
+        else
+            fprintf(stderr, "%9s %9s %9s", "-", "-", "-");
+        fprintf(stderr, "  %s\n", form->spec ? form->spec : "the model's own");
+    }
+}
+
+void run_print_text(const run_state *run)
+{
+    fflush(stdout);
+    if (run->forms > 1)
+        print_table(run);
+    else
+        print_line(run);
 }
 
 static void add_difference(cJSON *line, const heed_divergence *d)
