@@ -99,12 +99,14 @@ WHOLE INLINE void few_low(whole_kind kind, const heed_panel_layout *layout, cons
     WHOLE static void few_##type(const heed_panel_layout *layout, const uint8_t *panel,                      \
                                  const whole_piece *piece, float *to)                                        \
     {                                                                                                        \
-        few((whole_kind){__VA_ARGS__}, layout, panel, piece, to);                                            \
+        const heed_panel_layout fixed = kind_layout((whole_kind){__VA_ARGS__}, layout->format);              \
+        few((whole_kind){__VA_ARGS__}, &fixed, panel, piece, to);                                            \
     }                                                                                                        \
     WHOLE static void low_##type(const heed_panel_layout *layout, const uint8_t *panel,                      \
                                  const heed_deep_block *deep, int64_t deeps, float *to)                      \
     {                                                                                                        \
-        few_low((whole_kind){__VA_ARGS__}, layout, panel, deep, deeps, to);                                  \
+        const heed_panel_layout fixed = kind_layout((whole_kind){__VA_ARGS__}, layout->format);              \
+        few_low((whole_kind){__VA_ARGS__}, &fixed, panel, deep, deeps, to);                                  \
     }
 WHOLE_KINDS(FEW)
 

@@ -218,6 +218,20 @@ typedef struct whole_kind {
     bool table, bf16;
 } whole_kind;
 
+/* The layout of a panel, as heed_panel_layout_of has it, in constants. */
+INLINE heed_panel_layout kind_layout(whole_kind kind, const heed_block_format *format)
+{
+    const int span = kind.own ? HEED_MOST_VALUES : HEED_WHOLE, groups = span / kind.group;
+    const size_t subs = kind.own ? (size_t)groups * HEED_PANEL : 0, halves = HEED_PANEL * sizeof(uint16_t);
+    heed_panel_layout layout = {.format = format, .span = span, .groups = groups, .e = halves};
+    layout.sub_scale = kind.offsets ? 2 * halves : halves;
+    layout.sub_offset = layout.sub_scale + subs;
+    layout.levels = layout.sub_offset + (kind.offsets ? subs : 0);
+    layout.level_bytes = (size_t)kind.bits * HEED_PANEL * HEED_WHOLE / 8;
+    layout.bytes = layout.levels + layout.level_bytes * (size_t)(span / HEED_WHOLE);
+    return layout;
+}
+
 /* What a level stands for 0, as bytes have it here. */
 INLINE int kind_zero(whole_kind kind)
 {
