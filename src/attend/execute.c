@@ -483,7 +483,8 @@ static heed_status claim_scratch(const heed_plan *plan, const heed_extra *extra,
         return HEED_OK;
     }
     if (!plan->scratch)
-        return heed_fail(HEED_INVALID, "the plan was made with HEED_WITH_SCRATCH, so scratch must be brought");
+        return heed_fail(HEED_INVALID,
+                         "the plan was made with HEED_WITH_SCRATCH, so scratch must be brought");
     if (atomic_flag_test_and_set(plan->busy))
         return heed_fail(HEED_INVALID,
                          "the plan's own scratch is in use by another thread; pass scratch of your own");

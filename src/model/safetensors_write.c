@@ -1,8 +1,8 @@
 /* Writing a safetensors file so that it appears whole or not at all. */
 #include "model/safetensors.h"
 
-#include "base/try.h"
 #include "base/output.h"
+#include "base/try.h"
 
 #include <cjson/cJSON.h>
 #include <stdio.h>
