@@ -17,7 +17,7 @@ static void weights_are_those_of_the_reference(void **state)
 {
     (void)state;
     golden reference;
-    assert_true(golden_read(&reference, HEED_TEST_DATA "/golden/maps.safetensors"));
+    assert_true(golden_read(&reference, HEED_TEST_DATA "/golden/maps/smollm2.safetensors"));
     const golden_tensor *ids = golden_find(&reference, "ids"), *expected = golden_find(&reference, "weights");
     run("map -m %s -p \"" TEXT "\" --layer 3,10 --head 0,2,8 --exact --cache f32 -o maps.safetensors", model);
     if (ran.status)

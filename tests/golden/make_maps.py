@@ -1,6 +1,6 @@
 """Attention weights of SmolLM2 as transformers computes them in fp32, for test_cli_map.c.
 
-    pip install torch transformers gguf safetensors; python make_maps.py ~/.cache/heed maps.safetensors
+    pip install torch transformers gguf safetensors; python make_maps.py ~/.cache/heed maps/smollm2.safetensors
 
 ids [tokens]; weights [layers, heads, tokens, tokens] of layers 3 and 10, heads 0, 2 and 8.
 """
