@@ -484,7 +484,7 @@ static void a_pool_holds_many_matrices(void **state)
 {
     (void)state;
     heed_matrix_pool *pool;
-    assert_int_equal(heed_matrix_pool_create(&pool), HEED_OK);
+    assert_int_equal(heed_matrix_pool_create(&pool, NULL, NULL), HEED_OK);
     heed_matrix *pooled[40];
     /* 300 KiB to 12 MiB, which fill more than one chunk and leave gaps */
     problem p[3] = {make(HEED_Q8, 512, 544, 3, 1), make(HEED_F32, 1280, 2400, 3, 2),

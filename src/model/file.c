@@ -163,16 +163,21 @@ static const heed_model_file *holder(const heed_model_file *file, const unsigned
     return file->mapped && at >= begin && at - begin < file->mapping.size ? file : NULL;
 }
 
-void heed_model_file_release(const heed_model_file *file, const heed_model_tensor *tensor)
+void heed_model_file_release_bytes(const heed_model_file *file, const void *data, size_t bytes)
 {
     const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
-    if (!holder(file, tensor->tensor.data))
+    if (!holder(file, data))
         return;
     /* whole pages only: the neighbours at both ends are in use */
-    const uintptr_t begin = ((uintptr_t)tensor->tensor.data + page - 1) / page * page;
-    const uintptr_t end = ((uintptr_t)tensor->tensor.data + tensor->bytes) / page * page;
+    const uintptr_t begin = ((uintptr_t)data + page - 1) / page * page;
+    const uintptr_t end = ((uintptr_t)data + bytes) / page * page;
     if (begin < end)
         (void)madvise((void *)begin, end - begin, MADV_DONTNEED);
+}
+
+void heed_model_file_release(const heed_model_file *file, const heed_model_tensor *tensor)
+{
+    heed_model_file_release_bytes(file, tensor->tensor.data, tensor->bytes);
 }
 
 int heed_model_file_notes(const heed_model_file *file)

@@ -84,6 +84,8 @@ const char *heed_model_file_text(const heed_model_file *file, const char *name, 
 /* Gives the pages of a tensor that has been copied elsewhere back to the system; they are read again when
  * touched. */
 void heed_model_file_release(const heed_model_file *file, const heed_model_tensor *tensor);
+/* The same for a part of one. */
+void heed_model_file_release_bytes(const heed_model_file *file, const void *data, size_t bytes);
 
 /* Sentences about the file that are worth a line to the user (an extra shard, a contradiction and the choice
  * made). */

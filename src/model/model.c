@@ -111,6 +111,11 @@ static heed_status load_tokenizer(heed_model *model, const char *path)
     return HEED_OK;
 }
 
+static void give_back(void *context, const void *data, size_t bytes)
+{
+    heed_model_file_release_bytes(context, data, bytes);
+}
+
 static heed_status open_model(heed_model *model, const char *path)
 {
     const heed_architecture *architecture;
@@ -127,7 +132,7 @@ static heed_status open_model(heed_model *model, const char *path)
     if (status)
         return status;
     const double start = now();
-    TRY(heed_matrix_pool_create(&model->packing.pool));
+    TRY(heed_matrix_pool_create(&model->packing.pool, give_back, model->file));
     TRY(heed_weights_load(model, architecture));
     model->pack_seconds = now() - start;
     name_it(model);

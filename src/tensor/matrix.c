@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { RUN_BYTES = 8 << 20 }; /* of weights that are packed before the next are looked at */
+
 extern const heed_product_kernels heed_product_kernel_table_portable;
 #ifdef HEED_HAVE_AVX2
 extern const heed_product_kernels heed_product_kernel_table_avx2;
@@ -107,6 +109,25 @@ static void pack_panel(const heed_matrix *matrix, const heed_segment *segment, c
         heed_panel_pack_floats(segment, weights, panel * HEED_PANEL, to);
 }
 
+/* A run of panels after the other, so that what was taken can be given back meanwhile. */
+static void pack_segment(const heed_matrix *matrix, const heed_segment *segment, const heed_tensor *weights,
+                         const heed_matrix_pool *pool, int threads)
+{
+    const int64_t panel_bytes = weights->stride[0] * HEED_PANEL;
+    const int64_t run = panel_bytes < RUN_BYTES ? RUN_BYTES / panel_bytes : 1;
+    for (int64_t first = 0; first < segment->panels; first += run) {
+        const int64_t end = segment->panels - first < run ? segment->panels : first + run;
+        const int use = end - first < threads ? (int)(end - first) : threads;
+#pragma omp parallel for num_threads(use) schedule(dynamic, 1) if (use > 1)
+        for (int64_t p = first; p < end; p++)
+            pack_panel(matrix, segment, weights, p);
+        const int64_t row0 = first * HEED_PANEL,
+                      row1 = end * HEED_PANEL < segment->rows ? end * HEED_PANEL : segment->rows;
+        heed_matrix_pool_tell(pool, (const char *)weights->data + row0 * weights->stride[0],
+                              (size_t)((row1 - row0) * weights->stride[0]));
+    }
+}
+
 static heed_status pack(heed_matrix *matrix, heed_matrix_pool *pool, const heed_tensor *const *weights,
                         int threads)
 {
@@ -117,10 +138,7 @@ static heed_status pack(heed_matrix *matrix, heed_matrix_pool *pool, const heed_
             return heed_fail(HEED_NO_MEMORY, "no memory for %zu bytes of packed weights",
                              segment->panel_bytes * (size_t)segment->panels);
         matrix->bytes += segment->panel_bytes * (size_t)segment->panels;
-        const int use = segment->panels < threads ? (int)segment->panels : threads;
-#pragma omp parallel for num_threads(use) schedule(dynamic, 1) if (use > 1)
-        for (int64_t p = 0; p < segment->panels; p++)
-            pack_panel(matrix, segment, weights[s], p);
+        pack_segment(matrix, segment, weights[s], pool, threads);
     }
     return HEED_OK;
 }

@@ -75,6 +75,8 @@ static inline bool heed_segment_whole(const struct heed_matrix *matrix, const he
 /* Memory for weights, of the pool or, where that is NULL, to be freed with free(); NULL when there is none.
  */
 void *heed_matrix_pool_take(heed_matrix_pool *pool, size_t bytes);
+/* These bytes of the weights were packed. */
+void heed_matrix_pool_tell(const heed_matrix_pool *pool, const void *data, size_t bytes);
 
 /* Packs rows of one tensor, from `row` on, at most 32, into a panel of `depth` columns; missing rows are
  * zeros. */

@@ -19,6 +19,8 @@ typedef struct pool_chunk {
 
 struct heed_matrix_pool {
     pool_chunk *first;
+    heed_weights_taken *taken;
+    void *context;
 };
 
 /* At a multiple of `align`, in large pages where there is enough of it. Not touched, so that it takes no room
@@ -36,10 +38,20 @@ static void *allocate(size_t bytes, size_t align)
     return memory;
 }
 
-heed_status heed_matrix_pool_create(heed_matrix_pool **pool)
+heed_status heed_matrix_pool_create(heed_matrix_pool **pool, heed_weights_taken *taken, void *context)
 {
     *pool = calloc(1, sizeof **pool);
-    return *pool ? HEED_OK : heed_fail(HEED_NO_MEMORY, "no memory for a pool of weights");
+    if (!*pool)
+        return heed_fail(HEED_NO_MEMORY, "no memory for a pool of weights");
+    (*pool)->taken = taken;
+    (*pool)->context = context;
+    return HEED_OK;
+}
+
+void heed_matrix_pool_tell(const heed_matrix_pool *pool, const void *data, size_t bytes)
+{
+    if (pool && pool->taken)
+        pool->taken(pool->context, data, bytes);
 }
 
 void heed_matrix_pool_free(heed_matrix_pool *pool)

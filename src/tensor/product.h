@@ -19,7 +19,10 @@ typedef struct heed_matrix heed_matrix;
 /* Memory for the packed matrices of a model, in pages of 2 MiB where the system can: a product of one row
  * then reads them half as fast again as from many small pieces. Not for several threads at once. */
 typedef struct heed_matrix_pool heed_matrix_pool;
-heed_status heed_matrix_pool_create(heed_matrix_pool **pool);
+/* `taken`, which may be NULL, is called while packing for each run of bytes of the weights that will not be
+ * read again, so that they need not stay in memory beside what was made of them. */
+typedef void heed_weights_taken(void *context, const void *data, size_t bytes);
+heed_status heed_matrix_pool_create(heed_matrix_pool **pool, heed_weights_taken *taken, void *context);
 /* After the matrices packed into it. */
 void heed_matrix_pool_free(heed_matrix_pool *pool);
 
