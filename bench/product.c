@@ -127,7 +127,8 @@ static heed_status make_subject(product_subject *s, const product_work *work, co
     s->x = malloc((size_t)(work->n * work->cols) * sizeof(float));
     s->out = malloc((size_t)(work->n * work->rows) * sizeof(float));
     heed_status status = HEED_NO_MEMORY;
-    if (weights.data && s->matrix && s->x && s->out && heed_matrix_pool_create(&s->pool, NULL, NULL) == HEED_OK)
+    if (weights.data && s->matrix && s->x && s->out &&
+        heed_matrix_pool_create(&s->pool, NULL, NULL) == HEED_OK)
         status = pack(s, &weights, options);
     else
         heed_fail(HEED_NO_MEMORY, "no memory for the benchmark");
