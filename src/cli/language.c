@@ -164,17 +164,6 @@ void cli_print_json(cJSON *object)
     cJSON_Delete(object);
 }
 
-double cli_log_sum(const float *logits, int64_t n)
-{
-    float most = logits[0];
-    double sum = 0.0;
-    for (int64_t i = 1; i < n; i++)
-        most = logits[i] > most ? logits[i] : most;
-    for (int64_t i = 0; i < n; i++)
-        sum += exp((double)logits[i] - (double)most);
-    return (double)most + log(sum);
-}
-
 double cli_seconds_now(void)
 {
     struct timespec time;

@@ -76,9 +76,6 @@ char *cli_valid_text(const char *bytes, size_t size);
 /* Prints an object on a line of its own and frees it. */
 void cli_print_json(cJSON *object);
 
-/* log of the sum of exp(x). */
-double cli_log_sum(const float *logits, int64_t n);
-
 double cli_seconds_now(void);
 
 #endif

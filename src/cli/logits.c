@@ -30,7 +30,7 @@ typedef struct logits_run {
     heed_tokens tokens;
     bool *wanted; /* [tokens] */
     float *logits;
-    int32_t *best; /* [top] */
+    heed_logprob *best; /* [top] */
 } logits_run;
 
 static heed_status mark_positions(logits_run *run)
@@ -59,24 +59,7 @@ static heed_status mark_positions(logits_run *run)
     return HEED_OK;
 }
 
-/* The likeliest tokens, falling; those of equal logits by their numbers. */
-static int64_t sort_best(logits_run *run)
-{
-    const int64_t top = run->options.top < run->info.vocabulary ? run->options.top : run->info.vocabulary;
-    const float *logits = run->logits;
-    int64_t count = 0;
-    for (int64_t id = 0; id < run->info.vocabulary; id++) {
-        if (count == top && !(logits[id] > logits[run->best[top - 1]]))
-            continue;
-        int64_t place = count < top ? count++ : top - 1;
-        for (; place > 0 && logits[id] > logits[run->best[place - 1]]; place--)
-            run->best[place] = run->best[place - 1];
-        run->best[place] = (int32_t)id;
-    }
-    return count;
-}
-
-static void print_json(const logits_run *run, int64_t position, int64_t count, double sum)
+static void print_json(const logits_run *run, int64_t position, int64_t count)
 {
     const heed_tokenizer *tokenizer = heed_model_tokenizer(run->model);
     char *text = cli_token_text(tokenizer, run->tokens.id[position]);
@@ -87,10 +70,10 @@ static void print_json(const logits_run *run, int64_t position, int64_t count, d
     free(text);
     for (int64_t i = 0; i < count; i++) {
         cJSON *one = cJSON_CreateObject();
-        text = cli_token_text(tokenizer, run->best[i]);
-        cJSON_AddNumberToObject(one, "id", run->best[i]);
+        text = cli_token_text(tokenizer, run->best[i].token);
+        cJSON_AddNumberToObject(one, "id", run->best[i].token);
         cJSON_AddStringToObject(one, "text", text ? text : "");
-        cJSON_AddNumberToObject(one, "logprob", (double)run->logits[run->best[i]] - sum);
+        cJSON_AddNumberToObject(one, "logprob", run->best[i].logprob);
         cJSON_AddItemToArray(next, one);
         free(text);
     }
@@ -118,7 +101,7 @@ static void print_quoted(const char *text)
     putchar('\'');
 }
 
-static void print_text(const logits_run *run, int64_t position, int64_t count, double sum)
+static void print_text(const logits_run *run, int64_t position, int64_t count)
 {
     const heed_tokenizer *tokenizer = heed_model_tokenizer(run->model);
     char *text = cli_token_text(tokenizer, run->tokens.id[position]);
@@ -127,8 +110,8 @@ static void print_text(const logits_run *run, int64_t position, int64_t count, d
     printf(" (%d)\n", run->tokens.id[position]);
     free(text);
     for (int64_t i = 0; i < count; i++) {
-        text = cli_token_text(tokenizer, run->best[i]);
-        printf("  %9.4f  %7d  ", (double)run->logits[run->best[i]] - sum, run->best[i]);
+        text = cli_token_text(tokenizer, run->best[i].token);
+        printf("  %9.4f  %7d  ", run->best[i].logprob, run->best[i].token);
         print_quoted(text);
         putchar('\n');
         free(text);
@@ -137,12 +120,12 @@ static void print_text(const logits_run *run, int64_t position, int64_t count, d
 
 static void show(logits_run *run, int64_t position)
 {
-    const int64_t count = sort_best(run);
-    const double sum = cli_log_sum(run->logits, run->info.vocabulary);
+    const int64_t count =
+        heed_top_logprobs(run->logits, run->info.vocabulary, run->options.top, run->best);
     if (run->options.use.json)
-        print_json(run, position, count, sum);
+        print_json(run, position, count);
     else
-        print_text(run, position, count, sum);
+        print_text(run, position, count);
 }
 
 /* Reads up to each place that is wanted, in turn. */

@@ -7,6 +7,7 @@
 #include "base/try.h"
 #include "cli/language.h"
 #include "cli/progress.h"
+#include "eval/divergence.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -38,7 +39,7 @@ typedef struct perplexity_run {
 
 static void score(perplexity_run *run, const float *logits, int32_t next)
 {
-    const double surprise = cli_log_sum(logits, run->info.vocabulary) - (double)logits[next];
+    const double surprise = heed_surprise(logits, run->info.vocabulary, next);
     run->sum += surprise;
     run->squares += surprise * surprise;
     run->scored++;

@@ -1,9 +1,8 @@
 #include "eval/divergence.h"
 
+#include <heed/sampling.h>
 #include <math.h>
 #include <stdlib.h>
-
-enum { CHUNK = 4096, LANES = 16 };
 
 /* log of the sum of exp, and the two largest. */
 typedef struct norm {
@@ -24,22 +23,13 @@ static norm norm_of(const float *logits, int64_t n)
             x.second = logits[i];
         }
     }
-    double sum = 0.0;
-    for (int64_t first = 0; first < n; first += CHUNK) {
-        const int64_t end = first + CHUNK < n ? first + CHUNK : n;
-        float part[LANES] = {0}; /* short sums in float, long ones in double */
-        for (int64_t i = first; i < end; i++)
-            part[i % LANES] += expf(logits[i] - x.most);
-        for (int i = 0; i < LANES; i++)
-            sum += (double)part[i];
-    }
-    x.lse = (double)x.most + log(sum);
+    x.lse = heed_log_sum_exp(logits, n);
     return x;
 }
 
 double heed_surprise(const float *logits, int64_t vocabulary, int32_t next)
 {
-    return norm_of(logits, vocabulary).lse - (double)logits[next];
+    return heed_log_sum_exp(logits, vocabulary) - (double)logits[next];
 }
 
 heed_difference heed_differ(const float *reference, const float *other, int64_t vocabulary, int32_t next)
