@@ -4,7 +4,6 @@
 #include "cli/progress.h"
 #include "eval/divergence.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -34,8 +33,7 @@ typedef struct contender {
     heed_session *session;
     float *logits; /* [STEP, vocabulary] */
     heed_divergence all, quarter[QUARTERS];
-    int64_t worst_window, worst_place;
-    double seconds, worst_kl;
+    double seconds;
 } contender;
 
 typedef struct comparison {
@@ -62,21 +60,19 @@ static heed_status read_step(comparison *c, contender *one, int64_t first, int64
     return HEED_OK;
 }
 
-static heed_status judge_step(comparison *c, contender *one, int64_t window, int64_t first, int64_t count,
-                              int64_t length)
+static heed_status judge_step(comparison *c, contender *one, int64_t first, int64_t count, int64_t length)
 {
+    heed_session_info session;
+    heed_difference difference[STEP];
+    int32_t next[STEP];
+    heed_session_get_info(one->session, &session);
+    for (int64_t i = 0; i < count; i++)
+        next[i] = first + i + 1 < length ? c->window[first + i + 1] : -1;
+    heed_differ_rows(c->each->logits, one->logits, count, c->vocabulary, next, session.threads, difference);
     for (int64_t i = 0; i < count; i++) {
-        const int64_t place = first + i;
-        const heed_difference d =
-            heed_differ(c->each->logits + i * c->vocabulary, one->logits + i * c->vocabulary, c->vocabulary,
-                        place + 1 < length ? c->window[place + 1] : -1);
-        if (one->all.positions == 0 || d.kl > one->worst_kl || isnan(d.kl)) {
-            one->worst_kl = d.kl;
-            one->worst_window = window;
-            one->worst_place = place;
-        }
-        TRY(heed_divergence_add(&one->all, c->done + i, &d));
-        TRY(heed_divergence_add(&one->quarter[place * QUARTERS / c->context], c->done + i, &d));
+        TRY(heed_divergence_add(&one->all, c->done + i, &difference[i]));
+        TRY(heed_divergence_add(&one->quarter[(first + i) * QUARTERS / c->context], c->done + i,
+                                &difference[i]));
     }
     return HEED_OK;
 }
@@ -95,7 +91,7 @@ static heed_status read_window(comparison *c, int64_t window)
         for (int i = 0; i < c->count; i++)
             TRY(read_step(c, &c->each[i], first, count));
         for (int i = 0; i < c->count; i++)
-            TRY(judge_step(c, &c->each[i], window, first, count, length));
+            TRY(judge_step(c, &c->each[i], first, count, length));
         c->done += count;
         cli_progress_show(&c->progress, (double)c->done, (double)(c->text.count + c->windows * c->bos));
     }
@@ -176,11 +172,22 @@ static double cache_bytes(const comparison *c, const contender *one)
     return info.cache_token_bytes * (double)c->context;
 }
 
-/* The text of the token at which the worst position stands; freed with free(). */
+/* Where a spec differs most. Windows but the last are full, so a position's number tells its window. */
+static int64_t worst_window(const comparison *c, const contender *one)
+{
+    return one->all.worst / c->context;
+}
+
+static int64_t worst_place(const comparison *c, const contender *one)
+{
+    return one->all.worst % c->context;
+}
+
+/* The text of the token that stands there; freed with free(). */
 static char *worst_token(const comparison *c, const contender *one)
 {
-    const int64_t place = one->worst_window * (c->context - c->bos) + one->worst_place - c->bos;
-    const bool begins = c->bos && one->worst_place == 0;
+    const int64_t place = one->all.worst - (worst_window(c, one) + 1) * c->bos;
+    const bool begins = c->bos && worst_place(c, one) == 0;
     return cli_token_text(c->tokenizer,
                           begins ? heed_tokenizer_special(c->tokenizer).bos : c->text.id[place]);
 }
@@ -203,8 +210,8 @@ static void print_json(const comparison *c, contender *one)
         cJSON_AddNumberToObject(line, "kl_mean", heed_divergence_mean(&one->all));
         cJSON_AddNumberToObject(line, "kl_99", heed_divergence_quantile(&one->all, 0.99));
         cJSON_AddNumberToObject(line, "kl_max", one->all.kl_most);
-        cJSON_AddNumberToObject(line, "worst_window", (double)one->worst_window);
-        cJSON_AddNumberToObject(line, "worst_position", (double)one->worst_place);
+        cJSON_AddNumberToObject(line, "worst_window", (double)worst_window(c, one));
+        cJSON_AddNumberToObject(line, "worst_position", (double)worst_place(c, one));
         cJSON_AddStringToObject(line, "worst_token", token ? token : "");
         free(token);
         cJSON_AddNumberToObject(line, "same_top", (double)one->all.same_top / (double)one->all.positions);
@@ -257,7 +264,8 @@ static void print_table(comparison *c)
         heed_spec_canonical(c->each[i].spec, NULL, canonical, sizeof canonical);
         char *token = worst_token(c, &c->each[i]);
         printf("spec %d: %s\n        worst after '%s', position %lld of window %lld\n", i, canonical,
-               token ? token : "", (long long)c->each[i].worst_place, (long long)c->each[i].worst_window);
+               token ? token : "", (long long)worst_place(c, &c->each[i]),
+               (long long)worst_window(c, &c->each[i]));
         free(token);
     }
 }

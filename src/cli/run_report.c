@@ -16,10 +16,10 @@ static heed_status compare_step(run_state *run, int form, const heed_tokens *tex
     for (int i = 0; i < 2; i++)
         TRY(heed_feed(both[i], &item, 1, &(heed_feed_wants){.logits = logits[i], .all_logits = true}));
     heed_difference difference[STEP];
-#pragma omp parallel for schedule(static) num_threads(run->form[0].session.threads)
+    int32_t next[STEP];
     for (int64_t i = 0; i < count; i++)
-        difference[i] = heed_differ(logits[0] + i * vocabulary, logits[1] + i * vocabulary, vocabulary,
-                                    place + i + 1 < run->prompt.count ? text->id[place + i + 1] : -1);
+        next[i] = place + i + 1 < run->prompt.count ? text->id[place + i + 1] : -1;
+    heed_differ_rows(logits[0], logits[1], count, vocabulary, next, run->form[0].session.threads, difference);
     for (int64_t i = 0; i < count; i++)
         TRY(heed_divergence_add(&run->form[form].difference, place + i, &difference[i]));
     return HEED_OK;

@@ -48,6 +48,14 @@ heed_difference heed_differ(const float *reference, const float *other, int64_t 
                              .margin = (double)p.most - (double)p.second};
 }
 
+void heed_differ_rows(const float *reference, const float *other, int64_t rows, int64_t vocabulary,
+                      const int32_t *next, int threads, heed_difference *each)
+{
+#pragma omp parallel for schedule(static) num_threads(threads)
+    for (int64_t i = 0; i < rows; i++)
+        each[i] = heed_differ(reference + i * vocabulary, other + i * vocabulary, vocabulary, next[i]);
+}
+
 heed_status heed_divergence_add(heed_divergence *all, int64_t position, const heed_difference *one)
 {
     if (all->positions == all->capacity) {

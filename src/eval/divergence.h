@@ -15,6 +15,10 @@ typedef struct heed_difference {
 /* `next`: the token that follows, or -1. Sums are kept in double precision. */
 heed_difference heed_differ(const float *reference, const float *other, int64_t vocabulary, int32_t next);
 
+/* The same for rows of logits [rows, vocabulary] and their next tokens, spread over threads. */
+void heed_differ_rows(const float *reference, const float *other, int64_t rows, int64_t vocabulary,
+                      const int32_t *next, int threads, heed_difference *each);
+
 /* -log of the softmax at `next`. */
 double heed_surprise(const float *logits, int64_t vocabulary, int32_t next);
 
