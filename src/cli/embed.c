@@ -1,5 +1,6 @@
 /* heed embed: a vector for each line of text. */
 #include "base/try.h"
+#include "base/utf8.h"
 #include "cli/language.h"
 #include "cli/progress.h"
 
@@ -139,7 +140,7 @@ static void print_vector(const embed_run *run, const char *between)
 
 static heed_status print_json(const embed_run *run, int64_t i)
 {
-    char *valid = cli_valid_text(run->line[i], run->size[i]);
+    char *valid = heed_utf8_copy(run->line[i], run->size[i]);
     cJSON *text = valid ? cJSON_CreateString(valid) : NULL;
     char *quoted = text ? cJSON_PrintUnformatted(text) : NULL;
     free(valid);

@@ -123,39 +123,6 @@ char *cli_token_text(const heed_tokenizer *tokenizer, int32_t id)
     return text;
 }
 
-/* Bytes of the character that begins here, 0 when none does. */
-static size_t character(const unsigned char *at, size_t left)
-{
-    const size_t length = *at < 0x80   ? 1
-                          : *at < 0xc2 ? 0
-                          : *at < 0xe0 ? 2
-                          : *at < 0xf0 ? 3
-                          : *at < 0xf5 ? 4
-                                       : 0;
-    if (length == 0 || length > left)
-        return 0;
-    for (size_t i = 1; i < length; i++)
-        if ((at[i] & 0xc0) != 0x80)
-            return 0;
-    const bool strange = (at[0] == 0xe0 && at[1] < 0xa0) || (at[0] == 0xed && at[1] > 0x9f) ||
-                         (at[0] == 0xf0 && at[1] < 0x90) || (at[0] == 0xf4 && at[1] > 0x8f);
-    return strange ? 0 : length;
-}
-
-char *cli_valid_text(const char *bytes, size_t size)
-{
-    char *text = malloc(3 * size + 1), *to = text;
-    for (size_t i = 0; text && i < size;) {
-        const size_t length = character((const unsigned char *)bytes + i, size - i);
-        memcpy(to, length ? bytes + i : "\xef\xbf\xbd", length ? length : 3);
-        to += length ? length : 3;
-        i += length ? length : 1;
-    }
-    if (text)
-        *to = 0;
-    return text;
-}
-
 void cli_print_json(cJSON *object)
 {
     char *text = cJSON_PrintUnformatted(object);

@@ -70,9 +70,6 @@ int64_t cli_cut(heed_tokens *tokens, int64_t most, int cut, int64_t keep_first, 
 /* The text of one token by itself: valid UTF-8, freed with free(); NULL without memory. */
 char *cli_token_text(const heed_tokenizer *tokenizer, int32_t id);
 
-/* `size` bytes as valid UTF-8: what is not becomes U+FFFD. Freed with free(); NULL without memory. */
-char *cli_valid_text(const char *bytes, size_t size);
-
 /* Prints an object on a line of its own and frees it. */
 void cli_print_json(cJSON *object);
 

@@ -120,8 +120,7 @@ static void print_text(const logits_run *run, int64_t position, int64_t count)
 
 static void show(logits_run *run, int64_t position)
 {
-    const int64_t count =
-        heed_top_logprobs(run->logits, run->info.vocabulary, run->options.top, run->best);
+    const int64_t count = heed_top_logprobs(run->logits, run->info.vocabulary, run->options.top, run->best);
     if (run->options.use.json)
         print_json(run, position, count);
     else

@@ -1,4 +1,5 @@
 #include "base/try.h"
+#include "base/utf8.h"
 #include "cli/run.h"
 
 #include <math.h>
@@ -135,7 +136,7 @@ void run_print_json(const run_state *run, int i)
     const run_form *form = &run->form[i];
     const cli_generation *g = &form->generation;
     cJSON *line = cJSON_CreateObject(), *ids = cJSON_CreateArray();
-    char *text = cli_valid_text(g->text ? g->text : "", g->size);
+    char *text = heed_utf8_copy(g->text ? g->text : "", g->size);
     for (int64_t t = g->all.count - g->written; t < g->all.count; t++)
         cJSON_AddItemToArray(ids, cJSON_CreateNumber(g->all.id[t]));
     cJSON_AddStringToObject(line, "attention", form->spec ? form->spec : "");

@@ -1,4 +1,5 @@
 /* The JSON header of a safetensors file: every number in it is checked before it is believed. */
+#include "base/utf8.h"
 #include "model/safetensors_file.h"
 
 #include <cjson/cJSON.h>
@@ -252,36 +253,10 @@ static heed_status read_entries(heed_safetensors *file, const cJSON *root)
     return HEED_OK;
 }
 
-/* Whole characters of UTF-8, the shortest way each, no surrogates, no zero byte. */
-static bool is_text(const unsigned char *s, size_t size)
-{
-    for (size_t i = 0; i < size;) {
-        const int more = s[i] < 0x80   ? 0
-                         : s[i] < 0xc2 ? -1
-                         : s[i] < 0xe0 ? 1
-                         : s[i] < 0xf0 ? 2
-                         : s[i] < 0xf5 ? 3
-                                       : -1;
-        if (s[i] == 0 || more < 0 || size - i <= (size_t)more)
-            return false;
-        for (int j = 1; j <= more; j++)
-            if ((s[i + (size_t)j] & 0xc0) != 0x80)
-                return false;
-        if (more >= 2) {
-            const unsigned first = s[i], second = s[i + 1];
-            if ((first == 0xe0 && second < 0xa0) || (first == 0xed && second > 0x9f) ||
-                (first == 0xf0 && second < 0x90) || (first == 0xf4 && second > 0x8f))
-                return false;
-        }
-        i += (size_t)more + 1;
-    }
-    return true;
-}
-
 heed_status heed_safetensors_header(heed_safetensors *file, const char *header, size_t size)
 {
     const char *end = NULL;
-    if (!is_text((const unsigned char *)header, size))
+    if (memchr(header, 0, size) || !heed_utf8_valid(header, size))
         return heed_fail(HEED_FORMAT, "%s: its header is not UTF-8 text", file->path);
     if (strstr(header, "\\u0000"))
         return heed_fail(HEED_FORMAT, "%s: its header holds a zero character", file->path);
