@@ -39,8 +39,6 @@ void bench_machine_free(void);
  * it; to be freed with free. */
 void *bench_allocate(size_t bytes);
 
-double bench_now(void);
-
 typedef struct bench_options {
     int64_t threads, rounds;
     int isa, kernel;

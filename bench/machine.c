@@ -1,20 +1,13 @@
 /* What this machine can do at most: multiply-adds a second, and bytes read a second. */
+#include "base/clock.h"
 #include "bench.h"
 #include <omp.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 
 #define BUFFER ((size_t)1 << 30)
 #define CHAINS 12 /* latency 4 times two units, and some more */
-
-double bench_now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 /* x = x a + b on CHAINS vectors, each in a register of its own; a is below 1, so that they stay finite. The
  * sum makes the result needed. */
@@ -65,11 +58,11 @@ double bench_measure_flops(int threads)
         keep = chains(turns / 20);
 #pragma omp barrier
 #pragma omp master
-        seconds = bench_now();
+        seconds = heed_seconds();
         keep = chains(turns);
 #pragma omp barrier
 #pragma omp master
-        seconds = bench_now() - seconds;
+        seconds = heed_seconds() - seconds;
     }
     (void)keep;
     return (double)threads * (double)turns * CHAINS * lanes * 2.0 / seconds;
@@ -103,7 +96,7 @@ double bench_measure_bandwidth(int threads)
         memset(buffer, 1, BUFFER);
     }
     uint64_t total = 0;
-    const double start = bench_now();
+    const double start = heed_seconds();
 #pragma omp parallel num_threads(threads) reduction(+ : total)
     {
         const size_t share = BUFFER / (size_t)omp_get_num_threads() / 512 * 512;
@@ -115,7 +108,7 @@ double bench_measure_bandwidth(int threads)
         for (int j = 0; j < 8; j++)
             total += sum[j];
     }
-    const double seconds = bench_now() - start;
+    const double seconds = heed_seconds() - start;
     /* every byte is 1, so the sum is known, and the reads cannot be left out */
     return total >= 0x0101010101010101ull ? (double)BUFFER / seconds : 0.0;
 }

@@ -3,6 +3,7 @@
  * A token that is written reads all packed weights once, and of the cache what each layer sees: the whole
  * depth, or its window.
  */
+#include "base/clock.h"
 #include "base/cpu.h"
 #include "base/try.h"
 #include "bench.h"
@@ -41,9 +42,9 @@ static void make_tokens(model_bench *b, int64_t count)
 static heed_status feed(model_bench *b, int64_t from, int64_t count, double *seconds)
 {
     const heed_feed_item item = {.tokens = b->tokens + from, .count = count};
-    const double start = bench_now();
+    const double start = heed_seconds();
     TRY(heed_feed(b->session, &item, 1, &(heed_feed_wants){.logits = b->logits}));
-    *seconds = fmin(*seconds, bench_now() - start);
+    *seconds = fmin(*seconds, heed_seconds() - start);
     return HEED_OK;
 }
 
@@ -117,10 +118,10 @@ static heed_status bench_decode(model_bench *b, int64_t depth)
     for (int64_t round = 0; round < b->options->rounds; round++) {
         measure_bandwidth(b);
         TRY(heed_session_cut(b->session, 0, depth));
-        const double start = bench_now();
+        const double start = heed_seconds();
         for (int step = 0; step < STEPS; step++)
             TRY(feed(b, depth + step, 1, &once));
-        best = fmin(best, (bench_now() - start) / STEPS);
+        best = fmin(best, (heed_seconds() - start) / STEPS);
     }
     const double bytes = (double)b->info.packed_bytes + cache_bytes(b, depth + STEPS / 2);
     report(b, "decode", depth, 1.0 / best, bytes);

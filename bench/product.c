@@ -1,6 +1,7 @@
 /* Products with packed weights, at shapes of small language models: one row at a time, from memory, and many
  * rows. */
 #include "tensor/product.h"
+#include "base/clock.h"
 #include "base/cpu.h"
 #include "bench.h"
 #include "tensor/block.h"
@@ -98,13 +99,13 @@ static heed_status pack(product_subject *s, const heed_tensor *weights, const be
     const product_work *w = s->work;
     s->pack = INFINITY;
     for (int64_t i = 0; i < s->copies; i++) {
-        const double start = bench_now();
+        const double start = heed_seconds();
         const heed_status status = heed_matrix_pack_in(s->pool, &s->matrix[i], &weights, 1,
                                                        w->exact ? HEED_PRODUCT_EXACT : HEED_PRODUCT_FAST,
                                                        (heed_isa)options->isa, (int)options->threads);
         if (status != HEED_OK)
             return status;
-        s->pack = fmin(s->pack, bench_now() - start);
+        s->pack = fmin(s->pack, heed_seconds() - start);
     }
     return HEED_OK;
 }
@@ -164,10 +165,10 @@ static void time_once(product_subject *s, int threads)
                                     .out_stride = w->rows,
                                     .scratch = s->scratch,
                                     .threads = threads};
-    const double start = bench_now();
+    const double start = heed_seconds();
     for (int64_t i = 0; i < turns; i++)
         heed_product(s->matrix[i % s->copies], &call);
-    s->best = fmin(s->best, (bench_now() - start) / (double)turns);
+    s->best = fmin(s->best, (heed_seconds() - start) / (double)turns);
 }
 
 static void print_subject(const product_subject *s, const bench_options *options, const bench_limits *limits,

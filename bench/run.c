@@ -1,4 +1,5 @@
 /* Times the works of a suite in turn and prints the best of each beside the machine's limits. */
+#include "base/clock.h"
 #include "base/cpu.h"
 #include "bench.h"
 #include <cjson/cJSON.h>
@@ -123,7 +124,7 @@ static int make_subject(subject *s, const bench_work *work, const bench_options 
 static int time_once(subject *s)
 {
     heed_status status;
-    const double start = bench_now();
+    const double start = heed_seconds();
     if (s->work->with & HEED_WITH_BACKWARD) {
         const heed_gradients gradients = {.q = s->q,
                                           .k = s->k,
@@ -138,7 +139,7 @@ static int time_once(subject *s)
     } else {
         status = heed_attend(s->plan, &s->q, &s->k, &s->v, &s->out, &s->extra);
     }
-    const double seconds = bench_now() - start;
+    const double seconds = heed_seconds() - start;
     if (status != HEED_OK) {
         fprintf(stderr, "heed bench: %s: %s\n", s->work->name, heed_message());
         return 2;

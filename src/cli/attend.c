@@ -1,5 +1,6 @@
 /* heed attend: runs a spec on the tensors of a file. */
 #include "attend/spec_reader.h"
+#include "base/clock.h"
 #include "base/cpu.h"
 #include "base/try.h"
 #include "cli/cli.h"
@@ -7,7 +8,6 @@
 #include "cli/report.h"
 
 #include <string.h>
-#include <time.h>
 
 #define MOST_OUTPUTS (16 + HEED_STAGES * HEED_MAX_PARAMS * 4)
 
@@ -53,13 +53,6 @@ typedef struct attend_run {
     int count;
     double seconds, seconds_backward;
 } attend_run;
-
-static double now(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
-}
 
 /* Another tensor of the output file, zeroed. */
 static heed_status add_output(attend_run *run, const char *name, heed_type type, int rank,
@@ -151,9 +144,9 @@ static heed_status backward(attend_run *run)
                                       .dv = run->dv,
                                       .dparams = run->dparams,
                                       .extra = &run->inputs.extra};
-    const double start = now();
+    const double start = heed_seconds();
     const heed_status status = heed_attend_backward(run->plan, &gradients);
-    run->seconds_backward = now() - start;
+    run->seconds_backward = heed_seconds() - start;
     return status;
 }
 
@@ -172,9 +165,9 @@ static heed_status compute(attend_run *run)
         TRY(cli_new_tensor(&run->pool, HEED_F32, 4, state, &row_state));
         inputs->extra.row_state = row_state.data;
     }
-    const double start = now();
+    const double start = heed_seconds();
     TRY(heed_attend(run->plan, &inputs->q, &inputs->k, &inputs->v, &run->out, &inputs->extra));
-    run->seconds = now() - start;
+    run->seconds = heed_seconds() - start;
     return run->options.backward ? backward(run) : HEED_OK;
 }
 

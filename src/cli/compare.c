@@ -1,4 +1,5 @@
 /* heed compare: what other attention makes of a model's ideas of the next token. */
+#include "base/clock.h"
 #include "base/try.h"
 #include "cli/language.h"
 #include "cli/progress.h"
@@ -54,9 +55,9 @@ static heed_status read_step(comparison *c, contender *one, int64_t first, int64
 {
     const heed_feed_item item = {.tokens = c->window + first, .count = count};
     const heed_feed_wants wants = {.logits = one->logits, .all_logits = true};
-    const double start = cli_seconds_now();
+    const double start = heed_seconds();
     TRY(heed_feed(one->session, &item, 1, &wants));
-    one->seconds += cli_seconds_now() - start;
+    one->seconds += heed_seconds() - start;
     return HEED_OK;
 }
 

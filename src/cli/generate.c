@@ -1,4 +1,5 @@
 #include "cli/generate.h"
+#include "base/clock.h"
 #include "base/try.h"
 #include "cli/progress.h"
 
@@ -183,14 +184,14 @@ heed_status cli_generate(cli_generation *g, const heed_tokens *prompt)
         logits ? put(g, "", 0) : heed_fail(HEED_NO_MEMORY, "no memory for the logits of a token");
     if (!status)
         status = take_prompt(g, prompt);
-    const double start = cli_seconds_now();
+    const double start = heed_seconds();
     if (!status)
         status = read_tokens(g, logits);
-    const double between = cli_seconds_now();
+    const double between = heed_seconds();
     if (!status)
         status = write_on(g, &detokenizer, logits);
     g->read_seconds = between - start;
-    g->write_seconds = cli_seconds_now() - between;
+    g->write_seconds = heed_seconds() - between;
     free(logits);
     return status;
 }

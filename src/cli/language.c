@@ -6,7 +6,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 const char *cli_cut_word(int i)
 {
@@ -129,11 +128,4 @@ void cli_print_json(cJSON *object)
     puts(text ? text : "{}");
     free(text);
     cJSON_Delete(object);
-}
-
-double cli_seconds_now(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
 }

@@ -73,6 +73,4 @@ char *cli_token_text(const heed_tokenizer *tokenizer, int32_t id);
 /* Prints an object on a line of its own and frees it. */
 void cli_print_json(cJSON *object);
 
-double cli_seconds_now(void);
-
 #endif

@@ -4,6 +4,7 @@
  * begin-token where the model wants one, and the tokens of the second half of each are scored. The error is
  * that of the mean of their negative log probabilities, as if they were independent.
  */
+#include "base/clock.h"
 #include "base/try.h"
 #include "cli/language.h"
 #include "cli/progress.h"
@@ -145,10 +146,10 @@ static int run_command(int argc, char **argv)
     if (!cli_parse(&cli_perplexity, argc, argv, &chosen, &arguments, 1, 1, &status))
         return status;
     perplexity_run run = {.use = chosen.use};
-    const double start = cli_seconds_now();
+    const double start = heed_seconds();
     status = perplexity(&run, arguments.word[0]) ? cli_fail_message("perplexity") : CLI_OK;
     if (!status)
-        report(&run, cli_seconds_now() - start);
+        report(&run, heed_seconds() - start);
     free(run.logits);
     heed_tokens_free(&run.tokens);
     heed_session_free(run.session);

@@ -1,24 +1,17 @@
 #include "cli/progress.h"
+#include "base/clock.h"
 
 #include <stdio.h>
-#include <time.h>
 #include <unistd.h>
 
 #define PATIENCE 0.5 /* seconds before anything is shown */
 #define PERIOD 0.1   /* seconds between two pictures of the bar */
 
-static double now(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
-}
-
 void cli_progress_show(cli_progress *progress, double done, double total)
 {
     static const char bar[] = "##############################";
     const int width = (int)sizeof bar - 1;
-    const double time = now();
+    const double time = heed_seconds();
     if (progress->start == 0.0)
         progress->start = time;
     if (total <= 0.0 || !isatty(STDERR_FILENO) || time - progress->start < PATIENCE ||

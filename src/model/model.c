@@ -1,4 +1,5 @@
 /* Opening a model: file, facts, architecture, weights, tokeniser. */
+#include "base/clock.h"
 #include "base/cpu.h"
 #include "base/try.h"
 #include "model/weights.h"
@@ -8,7 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 void heed_model_add_note(heed_model *model, const char *format, ...)
 {
@@ -75,13 +75,6 @@ static void name_it(heed_model *model)
         snprintf(model->name, sizeof model->name, "%.*s", (int)(length - first), path + first);
 }
 
-static double now(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
-}
-
 /* The products of the first layer and of the output, each once. */
 static void list_kernels(heed_model *model)
 {
@@ -131,10 +124,10 @@ static heed_status open_model(heed_model *model, const char *path)
     heed_facts_close(&facts);
     if (status)
         return status;
-    const double start = now();
+    const double start = heed_seconds();
     TRY(heed_matrix_pool_create(&model->packing.pool, give_back, model->file));
     TRY(heed_weights_load(model, architecture));
-    model->pack_seconds = now() - start;
+    model->pack_seconds = heed_seconds() - start;
     name_it(model);
     list_kernels(model);
     TRY(heed_pooling_read(model));
