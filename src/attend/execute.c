@@ -224,18 +224,18 @@ static heed_status place_keys(setup *s, const heed_plan *plan, const heed_extra 
 {
     const heed_problem *p = &plan->problem;
     const heed_tensor *given = &extra->k_pos;
-    const int64_t M = p->keys, rows = s->run->key_pos_stride ? p->batch : 1, keys = most_keys(s, plan);
+    const int64_t M = p->keys, rows = s->run->key_pos_stride ? p->batch : 1;
     if (!given->data && M > HEED_POSITION_LIMIT)
         return beyond("k_pos", M - 1, M - 1);
-    if (!given->data && rows == 1) {
-        count_keys(s, keys, p->batch);
+    if (!given->data) {
+        s->run->key_pos_stride = 0; /* the same for the whole batch */
+        count_keys(s, most_keys(s, plan), p->batch);
         return HEED_OK;
     }
-    if (given->data)
-        TRY(check_list("k_pos", given, p->batch, M, true));
+    TRY(check_list("k_pos", given, p->batch, M, true));
     for (int64_t b = 0; b < rows; b++) {
         for (int64_t j = 0; j < M; j++) {
-            const int64_t pos = given->data ? entry(given, b, j) : j;
+            const int64_t pos = entry(given, b, j);
             if (pos > HEED_POSITION_LIMIT || pos < -HEED_POSITION_LIMIT)
                 return beyond("k_pos", j, pos);
             s->key_pos[b * M + j] = (int32_t)pos;
