@@ -29,8 +29,6 @@ static const cli_option options[] = {
     {0},
 };
 
-/* ---- lists of layers and heads ---- */
-
 static heed_status in_list(const char *option, const char *list, int64_t count, uint8_t *chosen)
 {
     if (!list || !strcmp(list, "all")) {
@@ -85,8 +83,6 @@ static heed_status choose(map_run *run)
     return HEED_OK;
 }
 
-/* ---- what comes while the model reads ---- */
-
 static void take_weights(void *context, int64_t layer, int64_t sequence, const heed_weights_tile *tile)
 {
     map_run *run = context;
@@ -139,8 +135,6 @@ static heed_status read_text(map_run *run)
     heed_session_free(session);
     return status;
 }
-
-/* ---- what to keep ---- */
 
 static bool ends_with(const char *path, const char *ending)
 {

@@ -5,9 +5,8 @@
 
 #include "attend/kernels/flash.h"
 
-#define HEED_PIECE                                                                                           \
-    1024               /* keys of a piece of work: the same cuts whatever the batch, the                     \
-                          threads and M */
+/* Keys of a piece of work: the same cuts whatever the batch, the threads and M. */
+#define HEED_PIECE 1024
 #define HEED_AHEAD 128 /* most rows that are fetched before they are needed */
 #define HEED_PLANES 3  /* bytes of a whole-number query */
 
@@ -159,8 +158,8 @@ static inline int heed_row_blocks(const heed_decode_rows *rows)
     return (rows->dim + HEED_BLOCK - 1) / HEED_BLOCK;
 }
 
-/* (Always in line: a compiler drops calls of functions that do nothing but fetch.) A line into the second
- * cache. The first has too few requests open at a time to fill the bandwidth with them; what it lacks comes
+/* A line into the second cache; always in line, for a compiler drops calls of functions that do nothing but
+ * fetch. The first has too few requests open at a time to fill the bandwidth with them; what it lacks comes
  * from the second while the processor works ahead. */
 HEED_INLINE void heed_fetch_far(const char *at)
 {

@@ -79,7 +79,7 @@ HEED_INLINE bool score_blocks(const heed_type type, const int rows, const int pa
     bool odd = false;
     int64_t at = 0; /* bytes */
 #pragma GCC unroll 16
-    for (int i = 0; i < SUMS; i++)
+    for (int i = 0; i < rows * pairs; i++)
         sum[i] = (heed_vec){0};
     for (int d = 0; d < dim; d += HEED_BLOCK, at += heed_step_bytes(type)) {
         float scale[SUMS];
@@ -99,9 +99,10 @@ HEED_INLINE bool score_blocks(const heed_type type, const int rows, const int pa
 #else
 #define IN_REGISTER(x) ((void)0)
 #endif
+/* Neighbouring keys that share a load of the query. */
 #define TOGETHER(rows) ((rows) == 1 ? 1 : (rows) > 2 && HEED_WIDTH == 16 ? 4 : 2)
 
-/* sum[r pairs + j] = the products of one key or two, read from end to end: a processor sees what comes next
+/* sum[r pairs + j] = the products of a few keys, read from end to end: a processor sees what comes next
  * in memory only where addresses rise. Two chains of sums hide the time that an addition takes. */
 HEED_INLINE void multiply_keys(const heed_type type, const int rows, const int pairs, const char *const *row,
                                const char *const *next, int dim, const float *query, int64_t stride,
