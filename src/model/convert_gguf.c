@@ -6,18 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool ends_with(const char *name, const char *ending)
-{
-    const size_t length = strlen(name), end = strlen(ending);
-    return length >= end && !strcmp(name + length - end, ending);
-}
-
 /* Tensors that are multiplied with. Positions and the like are small and looked up; routers decide. */
 static bool is_matrix(const heed_model_tensor *tensor)
 {
     static const char *const others[] = {"position_embd", "token_types", "ffn_gate_inp",
                                          "rope_",         "ssm_",        "conv"};
-    if (tensor->rank < 2 || tensor->rank > HEED_MAX_RANK || !ends_with(tensor->name, ".weight"))
+    if (tensor->rank < 2 || tensor->rank > HEED_MAX_RANK || !heed_ends_with(tensor->name, ".weight"))
         return false;
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         if (strstr(tensor->name, others[i]))
