@@ -53,6 +53,13 @@ enum heed_with {
     HEED_WITH_WEIGHTS = 512,        /**< capture of weights in tiles */
     HEED_WITH_PREPARED_KEYS = 1024, /**< k went through heed_plan_prepare_keys before it was stored */
     HEED_WITH_SCRATCH = 2048,       /**< every execution brings its scratch, so the plan keeps none */
+    /** Each kv head holds keys of its own: seq is [batch, G], k_pos [batch, G, M] (with POSITIONS) and, with
+     * PAGES, page_table [batch, G, pages] and the pools [pages, 1, page, D or E]; q_seq stays [batch].
+     * Default positions of queries need the same seq for all kv heads of a batch entry. */
+    HEED_WITH_KEYS_BY_HEAD = 4096,
+    HEED_WITH_START = 8192, /**< start: where key 0 and with it the default positions begin */
+    HEED_WITH_MASS = 16384, /**< mass: log(mass) is added to a key's logits, as if it stood there so often */
+    HEED_WITH_SUMMARIES = 32768, /**< what selectors make of keys comes with the keys: heed_plan_summarise */
 };
 
 /** Sizes, types and wishes. Zero it first; zero threads means all cores, zero value_dim means dim, zero
@@ -95,6 +102,8 @@ typedef struct heed_capture {
     heed_weights_sink sink;
     void *sink_context;
     const uint8_t *sink_heads; /**< [heads] 1 for heads to stream; NULL for all */
+    double *pairs; /**< [2]: pairs whose values were read, and pairs open under `where`: added to; always
+                      available */
 } heed_capture;
 
 /** Everything else an execution may bring. Zero it first. */
@@ -102,8 +111,13 @@ typedef struct heed_extra {
     heed_tensor q_pos, k_pos;         /**< i32 [N], [M] or [batch, N], [batch, M] */
     heed_tensor seq, q_seq;           /**< i32 [batch] */
     heed_tensor q_segment, k_segment; /**< i32 [N], [M] or with batch */
-    heed_tensor mask;                 /**< u8 [N, M], [batch, N, M] or [batch or 1, H or 1, N, M] */
-    heed_tensor page_table;           /**< i32 [batch, pages]: page number of each run of `page` keys */
+    heed_tensor start;                /**< i32 [batch]: added to default positions of queries and keys */
+    heed_tensor mass;                 /**< f32 [batch, M], or [batch, G, M] with KEYS_BY_HEAD; above 0 */
+    /** With SUMMARIES: f32 [batch, G, floats], heed_plan_summary_floats each, kept up by heed_plan_summarise.
+     * With pages it may be [pages, G, floats a page]. */
+    heed_tensor summaries;
+    heed_tensor mask;       /**< u8 [N, M], [batch, N, M] or [batch or 1, H or 1, N, M] */
+    heed_tensor page_table; /**< i32 [batch, pages]: page number of each run of `page` keys */
     const heed_tensor
         *params;      /**< in the order of heed_plan_param; data NULL or the array NULL: initial values */
     heed_tensor lse;  /**< f32 [batch, heads, queries], written if data is set */
@@ -168,6 +182,21 @@ typedef struct heed_new_keys {
  * @return HEED_INVALID
  */
 HEED_API heed_status heed_plan_prepare_keys(const heed_plan *plan, const heed_new_keys *keys);
+
+/** Turns queries of one head, as the projection made them, into what prepared keys are compared with (scale
+ * included): k and out of @p rows hold queries then, kv_head is the query head. @return HEED_INVALID */
+HEED_API heed_status heed_plan_prepare_queries(const heed_plan *plan, const heed_new_keys *rows);
+
+/** Moves prepared keys: pos holds by how many places each moves. @return HEED_UNSUPPORTED where the spec has
+ * no such motion (keys that depend on positions in another way). */
+HEED_API heed_status heed_plan_move_keys(const heed_plan *plan, const heed_new_keys *keys);
+
+/** Floats of the summaries of `keys` keys of one kv head, all selectors together; 0 where none has any. */
+HEED_API int64_t heed_plan_summary_floats(const heed_plan *plan, int64_t keys);
+/** Takes prepared keys first... into the summary of one kv head; keys come in order, and again from a block's
+ * start after the cache was cut there. */
+HEED_API heed_status heed_plan_summarise(const heed_plan *plan, int kv_head, int64_t first, const float *keys,
+                                         int64_t stride, int64_t count, float *summary);
 
 /** Gradients by recomputing tiles. Needs HEED_WITH_BACKWARD. Same bits for any number of threads. */
 HEED_API heed_status heed_attend_backward(const heed_plan *plan, const heed_gradients *gradients);

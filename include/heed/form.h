@@ -20,7 +20,7 @@
 extern "C" {
 #endif
 
-#define HEED_MAX_ARGS 8    /**< arguments of a form */
+#define HEED_MAX_ARGS 10   /**< arguments of a form */
 #define HEED_MAX_SUBARGS 6 /**< arguments of an option of an argument, as in scaling=yarn(4, 4096) */
 #define HEED_MAX_PARAMS 8  /**< learnable tensors of a form */
 
@@ -289,6 +289,9 @@ typedef struct heed_form {
     void (*prepare_query_backward)(const heed_form_state *form, const heed_rows *rows);
     void (*prepare_key)(const heed_form_state *form, const heed_rows *rows);
     void (*prepare_key_backward)(const heed_form_state *form, const heed_rows *rows);
+    /** Moves prepared keys by rows->pos[i] places: prepare_key at p, then this by d, is prepare_key at p + d.
+     * NULL where prepare_key does not look at positions. */
+    void (*move_key)(const heed_form_state *form, const heed_rows *rows);
     /** Extra floats a query row, made from q as given (not rotated), for `adjust`. */
     int (*aux_floats)(const heed_form_state *form);
     void (*query_aux)(const heed_form_state *form, const heed_rows *rows);
@@ -358,6 +361,9 @@ typedef struct heed_form {
     /** `before` is the output before the gate; dout: gradient after the gate in, before it out. */
     void (*output_backward)(const heed_form_state *form, int batch, int head, int64_t query0, int rows,
                             const float *before, float *dout, int64_t stride);
+
+    /* cache: what is kept; see policy.h */
+    const struct heed_policy *policy;
 } heed_form;
 
 /** Argument @p i as a whole number, held to the range of int32. */

@@ -67,6 +67,9 @@ typedef struct heed_session_options {
     int threads;      /**< 0: one a core */
     unsigned with;    /**< heed_with capture flags that heed_feed may be asked for */
     int top;
+    const heed_form *const *forms; /**< a user's own forms for `attention`, ended by NULL; may be NULL */
+    const char *offload; /**< folder for a file of pages beyond `resident`; NULL: all pages stay in memory */
+    size_t resident_bytes; /**< with offload: bytes of pages in memory */
 } heed_session_options;
 
 HEED_API heed_status heed_session_create(heed_session **session, const heed_model *model,
@@ -88,10 +91,40 @@ HEED_API void heed_session_get_info(const heed_session *session, heed_session_in
 HEED_API size_t heed_session_describe(const heed_session *session, int64_t layer, int64_t queries, char *text,
                                       size_t size);
 
-/** Tokens that sequence @p sequence holds. */
+/** Tokens that sequence @p sequence has read. */
 HEED_API int64_t heed_session_length(const heed_session *session, int64_t sequence);
-/** Forgets all but the first @p length tokens of a sequence. */
+/** Those tokens; valid until the sequence changes. */
+HEED_API const int32_t *heed_session_tokens(const heed_session *session, int64_t sequence);
+/** Forgets all but the first @p length tokens of a sequence. @return HEED_INVALID, with nothing changed, when
+ * keys that are needed there are gone (behind a window, or dropped by a policy); the message says how far
+ * back it goes. */
 HEED_API heed_status heed_session_cut(heed_session *session, int64_t sequence, int64_t length);
+/** Makes @p to hold what @p from holds of its first @p length tokens, without copying: pages are shared until
+ * one of the two changes them. What @p to held is forgotten. Fails as heed_session_cut does. */
+HEED_API heed_status heed_session_share(heed_session *session, int64_t from, int64_t to, int64_t length);
+
+/** Writes what a sequence holds: tokens, keys, values, positions, policies' state. Aside and renamed, with a
+ * version, checksums and the model's fingerprint. */
+HEED_API heed_status heed_session_save(const heed_session *session, int64_t sequence, const char *path);
+/** Reads it back into an empty sequence. Another model, spec, type, version, or an edited or truncated file
+ * is refused and nothing changed. The next logits have the same bits as if the tokens had been read. */
+HEED_API heed_status heed_session_load(heed_session *session, int64_t sequence, const char *path);
+
+/** What a session's caches take and what its attention has read, since it was made. */
+typedef struct heed_session_usage {
+    size_t bytes,
+        peak_bytes; /**< pages, positions, summaries and states in use, all sequences; at most so far */
+    size_t offloaded_bytes;        /**< of them in the file of offloaded pages */
+    double pairs_read, pairs_open; /**< query-key pairs: whose values were read; that the spec's `where`
+                                      leaves open of all tokens read, dropped ones included */
+    int64_t dropped;               /**< keys that policies dropped, all layers and heads */
+} heed_session_usage;
+HEED_API void heed_session_get_usage(const heed_session *session, heed_session_usage *usage);
+
+/** The keys that a kv head of a layer holds of a sequence: positions in the text, rising, and how many keys
+ * each stands for. Writes at most @p most of each (either may be NULL); returns how many there are. */
+HEED_API int64_t heed_session_kept(const heed_session *session, int64_t sequence, int64_t layer,
+                                   int64_t kv_head, int32_t *pos, float *mass, int64_t most);
 
 /** New tokens of one sequence. */
 typedef struct heed_feed_item {

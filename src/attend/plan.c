@@ -327,6 +327,25 @@ static heed_status gather(const heed_plan *plan, heed_pipeline *pipeline)
     return HEED_OK;
 }
 
+static heed_status check_storage(const heed_plan *plan, const heed_spec *spec, int root)
+{
+    heed_type k = plan->problem.k_type, v = plan->problem.v_type;
+    const heed_form *policy;
+    TRY(heed_spec_storage(spec, root, &k, &v, &policy));
+    if (policy)
+        return heed_fail(
+            HEED_UNSUPPORTED,
+            "cache=%s keeps part of the past, which takes a model that reads on and on: a plan attends to "
+            "the keys it is given",
+            policy->name);
+    if (k != plan->problem.k_type || v != plan->problem.v_type)
+        return heed_fail(HEED_INVALID,
+                         "the spec's cache is %s for keys and %s for values, but k is %s and v is %s",
+                         heed_type_name(k), heed_type_name(v), heed_type_name(plan->problem.k_type),
+                         heed_type_name(plan->problem.v_type));
+    return HEED_OK;
+}
+
 static heed_status build_pipeline(const heed_plan *plan, heed_pipeline *pipeline, const heed_spec *spec,
                                   const int root[HEED_STAGES])
 {
@@ -350,14 +369,7 @@ static heed_status build_pipeline(const heed_plan *plan, heed_pipeline *pipeline
         pipeline->heads_here != plan->problem.heads)
         return heed_fail(HEED_INVALID, "heads=%s mixes all heads, so all heads must have the same spec",
                          pipeline->form[pipeline->heads].form->name);
-    if (root[HEED_CACHE] >= 0) {
-        const char *name = spec->node[root[HEED_CACHE]].form->name;
-        heed_type type;
-        if (!heed_type_from_name(name, &type) || type != plan->problem.k_type || type != plan->problem.v_type)
-            return heed_fail(HEED_INVALID, "cache=%s, but k is %s and v is %s", name,
-                             heed_type_name(plan->problem.k_type), heed_type_name(plan->problem.v_type));
-    }
-    return HEED_OK;
+    return check_storage(plan, spec, root[HEED_CACHE]);
 }
 
 /* Heads whose clauses agree share a pipeline. */

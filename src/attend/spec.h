@@ -54,4 +54,13 @@ size_t heed_spec_print(const heed_spec *spec, char *text, size_t size);
  * its default. */
 void heed_spec_clauses(const heed_spec *spec, int64_t layer, int64_t head, int root[HEED_STAGES]);
 
+/* The forms of a clause, from the first to the last, where `root` is a form or a chain of them. Returns how
+ * many there are, 0 for HEED_ABSENT and HEED_NONE; writes at most `most`. */
+int heed_spec_chain(const heed_spec *spec, int root, const heed_node **list, int most);
+
+/* What a cache clause says of storage: the types of keys and values, left alone where it says nothing.
+ * `policy` receives the first form that keeps part of the past only, or NULL. */
+heed_status heed_spec_storage(const heed_spec *spec, int root, heed_type *k, heed_type *v,
+                              const heed_form **policy);
+
 #endif

@@ -18,7 +18,7 @@ static const struct {
     [HEED_READ] = {0, HEED_NODE_FORM, "it is one form"},
     [HEED_SCAN] = {0, HEED_NODE_FORM, "it is one form"},
     [HEED_LOWRANK] = {0, HEED_NODE_FORM, "it is one form"},
-    [HEED_CACHE] = {0, HEED_NODE_FORM, "it is one form"},
+    [HEED_CACHE] = {'>', HEED_NODE_CHAIN, "policies and at last a type are chained by >"},
 };
 
 static heed_status add_node(heed_reader *reader, const char *at, heed_node node, int *index)

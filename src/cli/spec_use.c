@@ -14,10 +14,11 @@ heed_status cli_spec_use_of(const char *spec, int64_t layer, cli_spec_use *use)
             use->flags |= parsed->node[i].form->flags;
     int root[HEED_STAGES];
     heed_spec_clauses(parsed, layer, 0, root); /* heads with other types are refused by the plan */
-    if (root[HEED_CACHE] >= 0)
-        heed_type_from_name(parsed->node[root[HEED_CACHE]].form->name, &use->cache);
+    heed_type values = use->cache;
+    const heed_form *policy;
+    const heed_status stored = heed_spec_storage(parsed, root[HEED_CACHE], &use->cache, &values, &policy);
     heed_spec_free(parsed);
-    return HEED_OK;
+    return stored;
 }
 
 heed_status cli_kv_type(int kv, const cli_spec_use *use, bool backward, heed_type *type)

@@ -56,14 +56,16 @@ static void merge(heed_spec *merged, const heed_spec *own, const heed_spec *over
 static heed_status cache_of(const heed_spec *spec, heed_type *cache)
 {
     for (int g = 0; g < spec->groups; g++) {
-        const int root = spec->group[g].root[HEED_CACHE];
-        if (root < 0)
+        heed_type type = HEED_TYPES, values = HEED_TYPES;
+        const heed_form *policy;
+        TRY(heed_spec_storage(spec, spec->group[g].root[HEED_CACHE], &type, &values, &policy));
+        if (type == HEED_TYPES)
             continue;
         if (g > 0)
             return heed_fail(HEED_UNSUPPORTED,
-                             "cache=%s for some heads only: a layer's heads share one cache",
-                             spec->node[root].form->name);
-        heed_type_from_name(spec->node[root].form->name, cache);
+                             "cache=%s for some heads only: a layer's heads share one type of cache",
+                             heed_type_name(type));
+        *cache = type;
     }
     return HEED_OK;
 }

@@ -1,0 +1,160 @@
+/**
+ * @file policy.h
+ * What is kept of the past: forms of the stage `cache` that judge keys, share out room, merge and place.
+ *
+ * The clause `cache` is a chain: `cache=snapkv(share=0.25) > by_head > packed > q8`. A judge opens a policy;
+ * the forms behind it, up to the next judge, shape it (how room is shared out, what becomes of dropped keys);
+ * a storage type may end the chain. Several judges act one after the other. A policy knows neither models nor
+ * kernels: it sees what one layer holds of one sequence, says which keys are worth how much, and does nothing
+ * else.
+ */
+#ifndef HEED_POLICY_H
+#define HEED_POLICY_H
+
+#include <heed/form.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** What a policy wants to see. Everything costs; ask for what is used. */
+enum heed_observes {
+    HEED_OBSERVES_KEYS = 1,     /**< held->key */
+    HEED_OBSERVES_VALUES = 2,   /**< held->value */
+    HEED_OBSERVES_TOKENS = 4,   /**< held->token, held->token_kind */
+    HEED_OBSERVES_QUERIES = 8,  /**< held->query, of the last `window` queries */
+    HEED_OBSERVES_WEIGHTS = 16, /**< held->weight, of the same queries */
+    HEED_OBSERVES_SUMS = 32,    /**< seen->sum: what keys received, of every query */
+    HEED_OBSERVES_TOP = 64,     /**< seen->top_key: the `top` strongest keys of every query */
+};
+
+/** Kinds of tokens, as bits of held->token_kind. */
+enum heed_token_kind {
+    HEED_TOKEN_SPECIAL = 1,     /**< control tokens: beginning of text, marks of a chat */
+    HEED_TOKEN_PUNCTUATION = 2, /**< punctuation and line ends only */
+};
+
+/** Turns queries as the projection made them into what keys are compared with, had they stood at other
+ * positions: rows [count][dim] in and out, which may not be the same memory. */
+typedef void (*heed_place_queries)(void *context, int query_head, const float *in, const int32_t *pos,
+                                   int64_t count, float *out);
+
+/** What one kv head of one layer holds of one sequence. Arrays have one entry or row a key held, rising in
+ * position; those that the policy does not observe are NULL. */
+typedef struct heed_held {
+    int64_t layer, layers;
+    int kv_head, kv_heads;
+    int group; /**< query heads that share this kv head */
+    int64_t dim, value_dim;
+    int64_t read;              /**< tokens that the sequence has read */
+    int64_t count;             /**< keys held */
+    const int32_t *pos;        /**< [count] places in the text, counted from 0 */
+    const int32_t *token;      /**< [count] */
+    const uint8_t *token_kind; /**< [count] */
+    const float *key;          /**< [count][dim] as they are compared: after rope, say */
+    const float *value;        /**< [count][value_dim] */
+    const float *mass;  /**< [count] how many keys each stands for, 1 unless keys were merged; never NULL */
+    const float *state; /**< [count][state_floats] what `observe` has gathered; 0 for a new key */
+    int64_t queries;    /**< last queries that can be shown: at most `window` */
+    const int32_t *query_pos; /**< [queries] */
+    const float *query;       /**< [group][queries][dim] as the projection made them, before rope */
+    const float *compared;    /**< [group][queries][dim] as they are compared, scale included */
+    const float *weight;      /**< [group][queries][count] their attention weights over the keys held */
+    heed_place_queries place;
+    void *place_context;
+} heed_held;
+
+/** What new queries gave to the keys held, while they were read. */
+typedef struct heed_seen {
+    int group;
+    int64_t queries, count; /**< new queries; keys held, theirs included */
+    int64_t first;          /**< place in the text of the first of them */
+    const int32_t *pos;     /**< [count] of the keys */
+    const float *sum;       /**< [group][count] weights summed over the queries */
+    int top;
+    const int32_t *top_key;  /**< [group][queries][top] indices among the keys held; -1 for none */
+    const float *top_weight; /**< [group][queries][top] falling */
+} heed_seen;
+
+/** All kv heads of a layer, for forms that share out room among them. */
+typedef struct heed_shares {
+    const heed_held *held; /**< [kv_heads] */
+    int kv_heads;
+    const float *const *score;     /**< [kv_heads][count] what the judge said */
+    const int64_t *first, *recent; /**< [kv_heads] keys at both ends that stay in any case */
+    int64_t *budget;               /**< [kv_heads] keys to keep, ends included: in and out */
+} heed_shares;
+
+/** Keys of one head after the choice: kept ones may take in dropped ones. */
+typedef struct heed_folding {
+    const heed_held *held;
+    const uint8_t *keep; /**< [count] 1 where the key stays */
+    const float *score;  /**< [count] */
+    float *key, *value;  /**< [count][dim], [count][value_dim]: rows of kept keys may be changed */
+    float *mass;         /**< [count] of kept keys: how many keys each stands for from now on */
+    float *work;         /**< [count + dim + value_dim] */
+} heed_folding;
+
+/**
+ * The hooks of a cache form; each fills those that it needs. A judge fills `judge` or `choose`. None
+ * allocates; `work` has 4 count floats.
+ */
+typedef struct heed_policy {
+    unsigned observes;
+    int (*window)(const heed_form_state *form); /**< queries in held->query and held->weight */
+    int (*top)(const heed_form_state *form);
+    int state_floats; /**< floats that are kept beside each key and go where it goes */
+    void (*observe)(const heed_form_state *form, const heed_seen *seen, float *state);
+
+    /** Judge: what each key is worth; higher is kept first, of equal ones the later. +inf stays, -inf goes.
+     */
+    void (*judge)(const heed_form_state *form, const heed_held *held, float *score, float *work);
+    /** Judge: keys at both ends that stay whatever their score. NULL: none. */
+    void (*ends)(const heed_form_state *form, const heed_held *held, int64_t *first, int64_t *recent);
+    /** Judge without a budget: says itself what stays. `keep` comes all 1. */
+    void (*choose)(const heed_form_state *form, const heed_held *held, uint8_t *keep, float *work);
+
+    /** Shapes scores after the judge: chunks that go together, smoothing. */
+    void (*regroup)(const heed_form_state *form, const heed_held *held, float *score, float *work);
+    /** Shares out room: by layer (`held->layer` of `layers`) or among the kv heads of one layer. */
+    void (*share_out)(const heed_form_state *form, const heed_shares *shares, float *work);
+    /** What becomes of the dropped. */
+    void (*merge)(const heed_form_state *form, const heed_folding *merge);
+
+    /** A form that says how the chain works: HEED_MANNER_..., read by who applies it. */
+    int manner;
+} heed_policy;
+
+/** Manners of applying a chain; the form's first argument is the number where there is one. */
+enum heed_manner {
+    HEED_MANNER_NONE = 0,
+    HEED_MANNER_PACKED,  /**< `packed`: keys held move to positions 0, 1, 2, ...; else they keep theirs */
+    HEED_MANNER_EVERY,   /**< `every(n)`: the policy acts when n keys more than its budget are held; n = 64
+                            without */
+    HEED_MANNER_CHUNKED, /**< `chunked(n)`: it acts during a long prompt too, every n tokens; else at its end
+                          */
+    HEED_MANNER_PREFILL, /**< `prompt_only`: it acts at the end of a prompt and never while decoding */
+};
+
+/**
+ * Arguments that every judge with a budget begins with, so that args 0 and 1 mean the same everywhere:
+ * budget=N keeps N keys a kv head; share=x keeps x times the tokens read (on layers that see a window: x
+ * times what the window holds); exactly one of the two is given, keeping all otherwise.
+ */
+#define HEED_BUDGET_ARGS                                                                                     \
+    {.name = "budget",                                                                                       \
+     .kind = HEED_ARG_INT,                                                                                   \
+     .value = NAN,                                                                                           \
+     .least = 1,                                                                                             \
+     .most = INFINITY,                                                                                       \
+     .computed = "all",                                                                                      \
+     .summary = "keys kept a kv head"},                                                                      \
+    {                                                                                                        \
+        .name = "share", .kind = HEED_ARG_FLOAT, .value = NAN, .least = 0, .most = 1, .above = true,         \
+        .computed = "all", .summary = "or their share of the tokens read"                                    \
+    }
+
+#ifdef __cplusplus
+}
+#endif
+#endif
