@@ -1,6 +1,7 @@
 /* What is captured on the way equals what follows from the oracle's weights, and capturing changes nothing
  * else. */
 #include "support/attend.h"
+#include "support/isas.h"
 
 #define COUNT(list) (sizeof(list) / sizeof *(list))
 
@@ -47,7 +48,7 @@ static void every_kernel_captures(void **state)
     static const heed_kernel kernels[] = {HEED_KERNEL_FLASH, HEED_KERNEL_ROWS, HEED_KERNEL_SPARSE,
                                           HEED_KERNEL_DECODE};
     for (size_t i = 0; i < COUNT(kernels); i++)
-        for (const heed_isa *isa = attend_isas(); *isa; isa++)
+        for (const heed_isa *isa = test_isas(); *isa; isa++)
             attend_check(&(attend_case){
                 .spec = "where=causal; normalise=softcap(3)",
                 .batch = 2,

@@ -1,6 +1,7 @@
 /* Where conventions and corners lie: closed rows, alignment, counting, empty problems, end points where one
  * form must equal another, what must not leak and what must not grow. */
 #include "support/attend.h"
+#include "support/isas.h"
 
 #include <math.h>
 #include <string.h>
@@ -24,7 +25,7 @@ static void a_closed_row_gives_nothing_and_disturbs_nobody(void **state)
     static const int64_t sizes[][2] = {{4, 1}, {130, 129}, {65, 64}, {64, 63}}; /* rows, the closed one */
     for (size_t s = 0; s < COUNT(sizes); s++)
         for (size_t kernel = 0; kernel < COUNT(kernels); kernel++)
-            for (const heed_isa *isa = attend_isas(); *isa; isa++) {
+            for (const heed_isa *isa = test_isas(); *isa; isa++) {
                 const int64_t n = sizes[s][0], closed = sizes[s][1];
                 attend_data *d = attend_make(
                     &(attend_case){.spec = "where=mask",
@@ -179,7 +180,7 @@ static void one_of_everything(void **state)
                                         "score=laplace"};
     for (size_t i = 0; i < COUNT(specs); i++)
         for (int64_t keys = 1; keys <= 5; keys += 4)
-            for (const heed_isa *isa = attend_isas(); *isa; isa++)
+            for (const heed_isa *isa = test_isas(); *isa; isa++)
                 attend_check(&(attend_case){
                     .spec = specs[i],
                     .queries = 1,

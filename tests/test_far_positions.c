@@ -1,5 +1,6 @@
 /* Angles and distances far from 0, by numbers that are known. */
 #include "support/attend.h"
+#include "support/isas.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -46,7 +47,7 @@ static void angles_are_exact_at_far_positions(void **state)
     static const heed_type types[] = {HEED_F32, HEED_F16, HEED_BF16};
     static const int32_t positions[] = {1857, 131071, 1048575, LIMIT, -LIMIT};
     for (size_t type = 0; type < COUNT(types); type++)
-        for (const heed_isa *isa = attend_isas(); *isa; isa++) {
+        for (const heed_isa *isa = test_isas(); *isa; isa++) {
             assert_float_equal(cosine_of("score=dot(1); position=rope", 32, 1, 1857, types[type], *isa),
                                0.30669, 1e-5);
             for (size_t p = 0; p < COUNT(positions); p++)

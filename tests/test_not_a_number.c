@@ -1,5 +1,6 @@
 /* NaN and infinity reach what they must and nothing else; huge logits are harmless. */
 #include "support/attend.h"
+#include "support/isas.h"
 
 #include <math.h>
 #include <string.h>
@@ -93,7 +94,7 @@ static void every_kernel_treats_nan_alike(void **state)
     (void)state;
     static const heed_type types[] = {HEED_F32, HEED_F16, HEED_BF16};
     for (size_t way = 0; way < COUNT(kernels) * COUNT(types); way++)
-        for (const heed_isa *isa = attend_isas(); *isa; isa++)
+        for (const heed_isa *isa = test_isas(); *isa; isa++)
             for (int64_t queries = 3; queries <= 67; queries += 64) {
                 const heed_kernel kernel = kernels[way / COUNT(types)];
                 const heed_type type = types[way % COUNT(types)];
@@ -132,7 +133,7 @@ static void closed_pairs_weigh_nothing_in_rows_of_nan(void **state)
     enum { KEYS = 300, D = 4 };
     for (size_t i = 0; i < COUNT(specs); i++)
         for (size_t kernel = 0; kernel < COUNT(kernels); kernel++)
-            for (int64_t way = 0; attend_isas()[way / 2]; way++) {
+            for (int64_t way = 0; test_isas()[way / 2]; way++) {
                 const int64_t queries = way % 2 ? 103 : 3;
                 attend_data *d = attend_make(&(attend_case){.spec = specs[i],
                                                             .heads = 2,
@@ -143,7 +144,7 @@ static void closed_pairs_weigh_nothing_in_rows_of_nan(void **state)
                                                             .mask = MASK_NM,
                                                             .seed = i,
                                                             .way = {.kernel = kernels[kernel],
-                                                                    .isa = attend_isas()[way / 2],
+                                                                    .isa = test_isas()[way / 2],
                                                                     .weights = true,
                                                                     .statistics = true}});
                 for (int64_t n = 0; n < 2 * queries; n++)

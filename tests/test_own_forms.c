@@ -1,6 +1,7 @@
 /* A user's own forms that look at the rows of queries and keys, or at scores again when gradients are made:
  * every kernel gives them the same numbers, and two of them do not share their memory. */
 #include "support/attend.h"
+#include "support/isas.h"
 #include "support/random.h"
 
 #include <heed/heed.h>
@@ -366,7 +367,7 @@ static void match_everywhere(problem p)
     for (p.queries = 3; p.queries <= 70; p.queries += 67) {
         numbers *n = make_numbers(&p, 3);
         answer(&p, n, &right);
-        for (const heed_isa *isa = attend_isas(); *isa; isa++)
+        for (const heed_isa *isa = test_isas(); *isa; isa++)
             for (size_t way = 0; way < COUNT(kernels) * COUNT(types); way++) {
                 p.isa = *isa;
                 p.kernel = mixes ? HEED_KERNEL_ROWS : kernels[way / COUNT(types)];

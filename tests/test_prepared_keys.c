@@ -1,4 +1,5 @@
 /* Keys prepared once, as a cache keeps them, give what keys prepared anew at each execution give. */
+#include "support/isas.h"
 #include "support/random.h"
 #include <heed/attend.h>
 #include <math.h>
@@ -103,7 +104,7 @@ static void prepared_keys_give_the_same_output(void **state)
     static float plain[HEADS * KEYS * DIM], ready[HEADS * KEYS * DIM];
     for (size_t s = 0; s < sizeof specs / sizeof *specs; s++)
         for (int isa = HEED_ISA_PORTABLE; isa <= HEED_ISA_NEON; isa++) {
-            if (!heed_isa_available((heed_isa)isa))
+            if (!test_isa_runs((heed_isa)isa))
                 continue;
             data *d = make(s + 1);
             static const int queries[] = {1, 3, 70, KEYS};

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "support/isas.h"
 #include "support/random.h"
 #include "tensor/block.h"
 #include "tensor/product.h"
@@ -185,17 +186,6 @@ static float fast_definition(const problem *p, int64_t row, const whole_row *x, 
     return x->any_deep ? sum + sum_of_blocks(p, row, x, true, fused) : sum;
 }
 
-static const heed_isa *isas(void)
-{
-    static heed_isa list[8];
-    int count = 0;
-    static const heed_isa known[] = {HEED_ISA_PORTABLE, HEED_ISA_AVX2, HEED_ISA_AVX512, HEED_ISA_NEON};
-    for (int i = 0; i < 4; i++)
-        if (heed_isa_available(known[i]))
-            list[count++] = known[i];
-    return list;
-}
-
 static int64_t odd_cols(heed_type type, int i)
 {
     const int64_t block = heed_type_block(type);
@@ -233,7 +223,7 @@ static void fast_products_are_those_of_whole_numbers_bit_for_bit(void **state)
     static const int64_t rows[] = {1, 33, 70, 31}, n[] = {1, 7, 2, 40};
     for (int type = 0; type < HEED_TYPES; type++)
         for (int i = 0; i < 4 && heed_block_format_of((heed_type)type); i++)
-            for (const heed_isa *isa = isas(); *isa; isa++) {
+            for (const heed_isa *isa = test_isas(); *isa; isa++) {
                 problem p = make((heed_type)type, rows[i], odd_cols((heed_type)type, i), n[i],
                                  (uint64_t)(type * 4 + i));
                 check_fast(&p, *isa, false);
@@ -266,7 +256,7 @@ static void exact_products_equal_the_definition(void **state)
             problem p = make((heed_type)type, rows[i], blocks ? odd_cols((heed_type)type, i) : 1 + 90 * i,
                              n[i], (uint64_t)(type * 4 + i));
             float *w = malloc((size_t)p.cols * sizeof *w);
-            for (const heed_isa *isa = isas(); *isa; isa++) {
+            for (const heed_isa *isa = test_isas(); *isa; isa++) {
                 heed_matrix *matrix = pack(&p, HEED_PRODUCT_EXACT, *isa, 1);
                 float *out = multiply(matrix, &p, 0, p.n, 2);
                 for (int64_t r = 0; r < p.rows; r++) {
@@ -334,7 +324,7 @@ static void a_row_has_the_same_bits_in_any_company_and_on_any_threads(void **sta
     (void)state;
     for (int type = 0; type < HEED_TYPES; type++)
         for (int kind = 0; kind < 3; kind++) /* fast, exact, fine */
-            for (const heed_isa *isa = isas(); *isa; isa++) {
+            for (const heed_isa *isa = test_isas(); *isa; isa++) {
                 const int64_t cols = heed_block_format_of((heed_type)type) ? 768 : 140;
                 problem p = make((heed_type)type, 75, cols, MOST_ROWS, (uint64_t)(type + 50 * kind));
                 heed_matrix *matrix = pack(&p, kind == 1 ? HEED_PRODUCT_EXACT : HEED_PRODUCT_FAST, *isa, 3);

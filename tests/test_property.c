@@ -1,6 +1,7 @@
 /* Random combinations of forms, sizes, types and routes against the oracle, gradients too. HEED_SEED=n in the
  * environment starts from another seed; a failure prints the case with the seed that makes it. */
 #include "support/attend.h"
+#include "support/isas.h"
 #include "support/random.h"
 
 #include <stdio.h>
@@ -167,9 +168,9 @@ static void random_case(test_random *r, attend_case *c, char *spec)
     c->spec = spec;
     const bool floating = c->k_type <= HEED_BF16 && c->v_type <= HEED_BF16;
     int isas = 0;
-    while (attend_isas()[isas])
+    while (test_isas()[isas])
         isas++;
-    c->way = (attend_way){.isa = attend_isas()[random_whole(r, 0, isas - 1)],
+    c->way = (attend_way){.isa = test_isas()[random_whole(r, 0, isas - 1)],
                           .threads = (int)random_whole(r, 1, 3),
                           .kernel = chance(r, 0.5) ? HEED_KERNEL_AUTO
                                                    : (heed_kernel)random_whole(r, 1, HEED_KERNEL_DECODE),

@@ -1,6 +1,7 @@
 /* One spec means the same by every route: instruction set, kernel, threads, decoding, pages, memory layout,
  * who owns the scratch. */
 #include "support/attend.h"
+#include "support/isas.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -35,7 +36,7 @@ static void every_instruction_set_equals_the_oracle(void **state)
 {
     (void)state;
     for (size_t i = 0; i < COUNT(specs); i++)
-        for (const heed_isa *isa = attend_isas(); *isa; isa++) {
+        for (const heed_isa *isa = test_isas(); *isa; isa++) {
             attend_check(&(attend_case){.spec = specs[i],
                                         .heads = 4,
                                         .kv_heads = 2,
@@ -60,7 +61,7 @@ static void every_instruction_set_equals_the_oracle(void **state)
 static void the_wanted_instruction_set_is_used(void **state)
 {
     (void)state;
-    for (const heed_isa *isa = attend_isas(); *isa; isa++) {
+    for (const heed_isa *isa = test_isas(); *isa; isa++) {
         attend_data *d = attend_make(&(attend_case){.spec = "", .queries = 4, .way.isa = *isa});
         attend_result *r = attend_run(d, &d->c.way);
         assert_int_equal(r->info.isa, *isa);

@@ -1,6 +1,7 @@
 /* Storage types: the oracle reads the values that the types hold, so that what is left is the kernels' own
  * rounding, for which 1e-5 is allowed as in f32. */
 #include "support/attend.h"
+#include "support/isas.h"
 
 #define COUNT(list) (sizeof(list) / sizeof *(list))
 
@@ -45,7 +46,7 @@ static void every_kernel_reads_every_type(void **state)
                                           HEED_KERNEL_DECODE};
     for (size_t t = 0; t < COUNT(kv_types); t++)
         for (size_t i = 0; i < COUNT(kernels); i++)
-            for (const heed_isa *isa = attend_isas(); *isa; isa++)
+            for (const heed_isa *isa = test_isas(); *isa; isa++)
                 attend_check(&(attend_case){.spec = "where=causal",
                                             .batch = 2,
                                             .heads = 6,

@@ -7,17 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-const heed_isa *attend_isas(void)
-{
-    static heed_isa list[5];
-    int n = 0;
-    for (int isa = HEED_ISA_PORTABLE; isa <= HEED_ISA_NEON; isa++)
-        if (heed_isa_available((heed_isa)isa))
-            list[n++] = (heed_isa)isa;
-    list[n] = HEED_ISA_AUTO;
-    return list;
-}
-
 const char *attend_describe(const attend_case *c, const attend_way *way)
 {
     static char text[512];

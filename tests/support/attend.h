@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "support/isas.h"
 #include "support/oracle.h"
 
 /* How tensors lie in memory: dense; heads inside positions ([batch, N, H, D]); or the last dimension not
@@ -110,9 +111,6 @@ void attend_sweep(const attend_case *c, int64_t most);
 /* Queries [first, first + queries) of the problem against its first `keys` keys, with the same parameters:
  * what a cache holds when these queries arrive. Without positions, lengths, segments, masks or gates. */
 attend_data *attend_slice(const attend_data *d, int64_t first, int64_t queries, int64_t keys);
-
-/* Instruction sets that can run here, ended by HEED_ISA_AUTO. */
-const heed_isa *attend_isas(void);
 
 /* For messages: spec, sizes, types and way of a case. */
 const char *attend_describe(const attend_case *c, const attend_way *way);
