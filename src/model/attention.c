@@ -63,7 +63,7 @@ static heed_status cache_of(const heed_spec *spec, heed_type *cache)
             continue;
         if (g > 0)
             return heed_fail(HEED_UNSUPPORTED,
-                             "cache=%s for some heads only: a layer's heads share one type of cache",
+                             "cache=%s for some heads only: a layer's heads share one cache",
                              heed_type_name(type));
         *cache = type;
     }
