@@ -47,21 +47,27 @@ typedef struct heed_held {
     int group; /**< query heads that share this kv head */
     int64_t dim, value_dim;
     int64_t read;              /**< tokens that the sequence has read */
+    int64_t visible;           /**< of them those that the layer can see: all, or its window's width */
     int64_t count;             /**< keys held */
     const int32_t *pos;        /**< [count] places in the text, counted from 0 */
     const int32_t *token;      /**< [count] */
     const uint8_t *token_kind; /**< [count] */
     const float *key;          /**< [count][dim] as they are compared: after rope, say */
     const float *value;        /**< [count][value_dim] */
-    const float *mass;  /**< [count] how many keys each stands for, 1 unless keys were merged; never NULL */
-    const float *state; /**< [count][state_floats] what `observe` has gathered; 0 for a new key */
-    int64_t queries;    /**< last queries that can be shown: at most `window` */
+    const float *mass;    /**< [count] how many keys each stands for, 1 unless keys were merged; never NULL */
+    const float *state;   /**< [count] rows of this form's state_floats, which `observe` has gathered; 0 for a
+                             new key */
+    int64_t state_stride; /**< floats from row to row */
+    int64_t queries;      /**< last queries that can be shown: at most `window` */
     const int32_t *query_pos; /**< [queries] */
     const float *query;       /**< [group][queries][dim] as the projection made them, before rope */
     const float *compared;    /**< [group][queries][dim] as they are compared, scale included */
     const float *weight;      /**< [group][queries][count] their attention weights over the keys held */
     heed_place_queries place;
     void *place_context;
+    const struct heed_held *beside; /**< [besides] what the policy acts on in this layer, this head included:
+                                       for rules that look at all heads; counts may differ */
+    int besides;
 } heed_held;
 
 /** What new queries gave to the keys held, while they were read. */
@@ -76,13 +82,13 @@ typedef struct heed_seen {
     const float *top_weight; /**< [group][queries][top] falling */
 } heed_seen;
 
-/** All kv heads of a layer, for forms that share out room among them. */
+/** All kv heads of a layer on which the policy acts, for forms that shape scores and share out room. */
 typedef struct heed_shares {
     const heed_held *held; /**< [kv_heads] */
     int kv_heads;
-    const float *const *score;     /**< [kv_heads][count] what the judge said */
+    float *const *score;           /**< [kv_heads][count] what the judge said; regroup may change it */
     const int64_t *first, *recent; /**< [kv_heads] keys at both ends that stay in any case */
-    int64_t *budget;               /**< [kv_heads] keys to keep, ends included: in and out */
+    int64_t *budget;               /**< [kv_heads] keys to keep, ends included; share_out may change it */
 } heed_shares;
 
 /** Keys of one head after the choice: kept ones may take in dropped ones. */
@@ -92,34 +98,43 @@ typedef struct heed_folding {
     const float *score;  /**< [count] */
     float *key, *value;  /**< [count][dim], [count][value_dim]: rows of kept keys may be changed */
     float *mass;         /**< [count] of kept keys: how many keys each stands for from now on */
-    float *work;         /**< [count + dim + value_dim] */
+    float *work;         /**< [4 count + dim + value_dim] and work_floats */
 } heed_folding;
 
 /**
  * The hooks of a cache form; each fills those that it needs. A judge fills `judge` or `choose`. None
- * allocates; `work` has 4 count floats.
+ * allocates. Where a hook has `work`, it has 4 floats a key held (regroup, share_out: of all heads on which
+ * the policy acts) and those that `work_floats` asks for.
  */
 typedef struct heed_policy {
     unsigned observes;
     int (*window)(const heed_form_state *form); /**< queries in held->query and held->weight */
     int (*top)(const heed_form_state *form);
+    /** For the largest numbers of keys, queries and heads that may come. */
+    int64_t (*work_floats)(const heed_form_state *form, const heed_held *largest);
     int state_floats; /**< floats that are kept beside each key and go where it goes */
-    void (*observe)(const heed_form_state *form, const heed_seen *seen, float *state);
+    /** state: [seen->count] rows of state_floats, `stride` floats from row to row. */
+    void (*observe)(const heed_form_state *form, const heed_seen *seen, float *state, int64_t stride);
 
-    /** Judge: what each key is worth; higher is kept first, of equal ones the later. +inf stays, -inf goes.
-     */
+    /** Judge: what each key is worth; higher is kept first, of equal ones the later. +inf stays even beyond
+     * the budget, -inf goes. Not asked where the budget holds all. */
     void (*judge)(const heed_form_state *form, const heed_held *held, float *score, float *work);
-    /** Judge: keys at both ends that stay whatever their score. NULL: none. */
-    void (*ends)(const heed_form_state *form, const heed_held *held, int64_t *first, int64_t *recent);
+    /** Judge: keys at both ends that stay whatever their score; where a budget has less room, the first ones
+     * and then the newest fill it. NULL: none. */
+    void (*ends)(const heed_form_state *form, int64_t budget, int64_t *first, int64_t *recent);
     /** Judge without a budget: says itself what stays. `keep` comes all 1. */
     void (*choose)(const heed_form_state *form, const heed_held *held, uint8_t *keep, float *work);
 
     /** Shapes scores after the judge: chunks that go together, smoothing. */
-    void (*regroup)(const heed_form_state *form, const heed_held *held, float *score, float *work);
-    /** Shares out room: by layer (`held->layer` of `layers`) or among the kv heads of one layer. */
+    void (*regroup)(const heed_form_state *form, const heed_shares *shares, float *work);
+    /** Shares out room by layer: the budget of this layer's heads, so that the mean over the layers is
+     * `budget`. */
+    int64_t (*layer_budget)(const heed_form_state *form, int64_t layer, int64_t layers, int64_t budget);
+    /** Shares out room among the kv heads of one layer. */
     void (*share_out)(const heed_form_state *form, const heed_shares *shares, float *work);
+    bool bounds; /**< share_out finds a budget by itself, so that the judge needs none */
     /** What becomes of the dropped. */
-    void (*merge)(const heed_form_state *form, const heed_folding *merge);
+    void (*merge)(const heed_form_state *form, const heed_folding *folding);
 
     /** A form that says how the chain works: HEED_MANNER_..., read by who applies it. */
     int manner;

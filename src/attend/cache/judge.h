@@ -1,0 +1,89 @@
+/* What judges of keys share: sums over rows, and the weights that the last queries gave. */
+#ifndef HEED_ATTEND_CACHE_JUDGE_H
+#define HEED_ATTEND_CACHE_JUDGE_H
+
+#include "attend/form.h"
+#include <heed/policy.h>
+
+/* Arguments of a judge's own stand behind HEED_BUDGET_ARGS. */
+enum { HEED_OWN_ARG = 2 };
+
+/* An argument that counts queries or keys. */
+#define HEED_COUNT_ARG(word, least_value, default_value, words)                                              \
+    {                                                                                                        \
+        .name = word, .kind = HEED_ARG_INT, .value = default_value, .least = least_value, .most = INFINITY,  \
+        .summary = words                                                                                     \
+    }
+
+/* An argument between 0 and 1. */
+#define HEED_PART_ARG(word, default_value, words)                                                            \
+    {                                                                                                        \
+        .name = word, .value = default_value, .least = 0, .most = 1, .summary = words                        \
+    }
+
+static inline float heed_row_dot(const float *restrict x, const float *restrict y, int64_t n)
+{
+    float sum = 0.0f;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t i = 0; i < n; i++)
+        sum += x[i] * y[i];
+    return sum;
+}
+
+/* Sum of absolute entries. */
+static inline float heed_row_l1(const float *x, int64_t n)
+{
+    float sum = 0.0f;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t i = 0; i < n; i++)
+        sum += fabsf(x[i]);
+    return sum;
+}
+
+/* Sum of squares. */
+static inline float heed_row_square(const float *x, int64_t n)
+{
+    float sum = 0.0f;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t i = 0; i < n; i++)
+        sum += x[i] * x[i];
+    return sum;
+}
+
+/* The first of the last `window` queries that are shown. */
+static inline int64_t heed_first_query(const heed_held *held, int64_t window)
+{
+    return held->queries > window ? held->queries - window : 0;
+}
+
+static inline const float *heed_weights_of(const heed_held *held, int head, int64_t query)
+{
+    return held->weight + (head * held->queries + query) * held->count;
+}
+
+/* score[j] = mean of w[h][i][j] over the heads that share the keys and the last `window` queries; 0 without
+ * queries. */
+static inline void heed_mean_weights(const heed_held *held, int64_t window, float *restrict score)
+{
+    const int64_t first = heed_first_query(held, window);
+    const float part = 1.0f / (float)(held->group * (held->queries > first ? held->queries - first : 1));
+    for (int64_t j = 0; j < held->count; j++)
+        score[j] = 0.0f;
+    for (int h = 0; h < held->group; h++)
+        for (int64_t i = first; i < held->queries; i++) {
+            const float *restrict weight = heed_weights_of(held, h, i);
+#pragma omp simd
+            for (int64_t j = 0; j < held->count; j++)
+                score[j] += part * weight[j];
+        }
+}
+
+/* state[0] of every key takes in what all heads that share it gave. */
+static inline void heed_add_sums(const heed_seen *seen, float *state, int64_t stride)
+{
+    for (int h = 0; h < seen->group; h++)
+        for (int64_t j = 0; j < seen->count; j++)
+            state[j * stride] += seen->sum[h * seen->count + j];
+}
+
+#endif
