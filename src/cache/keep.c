@@ -156,6 +156,8 @@ static void keep_by_score(const party *p, int judge, int end)
         know_scores(p);
         if (policy->share_out)
             policy->share_out(form, &shares, p->work);
+        for (int g = 0; g < p->heads; g++)
+            p->budget[g] = p->budget[g] < 1 ? 1 : p->budget[g];
     }
     ask_ends(p, judge);
     for (int g = 0; g < p->heads; g++)

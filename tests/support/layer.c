@@ -187,35 +187,45 @@ heed_status layer_chain(layer *l, const char *text, const heed_form *const *own)
     return status;
 }
 
+heed_seen layer_see(const layer *l, int g, int64_t queries, uint64_t seed)
+{
+    const heed_held *held = &l->held[g];
+    const int top = l->chain[g].top;
+    const int64_t rows = held->group * queries;
+    test_random random = {seed + (uint64_t)g};
+    float *sum = array(held->group * held->count, sizeof *sum);
+    int32_t *key = array(rows * top, sizeof *key);
+    float *weight = array(rows * top, sizeof *weight);
+    for (int64_t i = 0; i < held->group * held->count; i++)
+        sum[i] = (float)random_whole(&random, 0, 40) / 8;
+    for (int64_t i = 0; i < rows * top; i++) {
+        key[i] = (int32_t)random_whole(&random, -1, held->count - 1);
+        weight[i] = (float)random_uniform(&random);
+    }
+    return (heed_seen){.group = held->group,
+                       .queries = queries,
+                       .count = held->count,
+                       .first = held->read - queries,
+                       .pos = held->pos,
+                       .sum = sum,
+                       .top = top,
+                       .top_key = key,
+                       .top_weight = weight};
+}
+
+void layer_unsee(heed_seen *seen)
+{
+    free((void *)(uintptr_t)seen->sum);
+    free((void *)(uintptr_t)seen->top_key);
+    free((void *)(uintptr_t)seen->top_weight);
+}
+
 void layer_observe(layer *l, int64_t queries, uint64_t seed)
 {
-    test_random random = {seed};
     for (int g = 0; g < l->shape.kv_heads; g++) {
-        const heed_held *held = &l->held[g];
-        const int top = l->chain[g].top;
-        const int64_t rows = held->group * queries;
-        float *sum = array(held->group * held->count, sizeof *sum);
-        int32_t *key = array(rows * top, sizeof *key);
-        float *weight = array(rows * top, sizeof *weight);
-        for (int64_t i = 0; i < held->group * held->count; i++)
-            sum[i] = (float)random_whole(&random, 0, 40) / 8;
-        for (int64_t i = 0; i < rows * top; i++) {
-            key[i] = (int32_t)random_whole(&random, -1, held->count - 1);
-            weight[i] = (float)random_uniform(&random);
-        }
-        const heed_seen seen = {.group = held->group,
-                                .queries = queries,
-                                .count = held->count,
-                                .first = held->read - queries,
-                                .pos = held->pos,
-                                .sum = sum,
-                                .top = top,
-                                .top_key = key,
-                                .top_weight = weight};
+        heed_seen seen = layer_see(l, g, queries, seed);
         heed_chain_observe(&l->chain[g], &seen, l->state[g]);
-        free(sum);
-        free(key);
-        free(weight);
+        layer_unsee(&seen);
     }
 }
 

@@ -33,7 +33,11 @@ void layer_free(layer *l);
 
 /* Gives every kv head the chain of the clause `cache=text`; with `own` forms or NULL. States begin at 0. */
 heed_status layer_chain(layer *l, const char *text, const heed_form *const *own);
-/* Hands sums and strongest keys of `queries` new queries on. */
+/* Sums and strongest keys that `queries` new queries give the keys of head g, at random; layer_unsee frees.
+ */
+heed_seen layer_see(const layer *l, int g, int64_t queries, uint64_t seed);
+void layer_unsee(heed_seen *seen);
+/* Hands them on to the chains of all heads. */
 void layer_observe(layer *l, int64_t queries, uint64_t seed);
 /* Applies the chains: keep, changed, and key, value, mass where keys were merged. */
 void layer_apply(layer *l);

@@ -30,7 +30,8 @@ static int64_t sure_of(const heed_form_state *form, const heed_shares *shares, i
     const int64_t count = shares->held[g].count;
     const int64_t floor = (int64_t)(form->arg[FLOOR].number * (double)shares->budget[g] + 1e-9);
     const int64_t ends = least_of(shares->first[g] + shares->recent[g], count);
-    return least_of(floor > ends ? floor : ends, least_of(shares->budget[g], count));
+    const int64_t sure = floor > ends ? floor : ends; /* a head must see something */
+    return least_of(sure > 1 ? sure : 1, least_of(shares->budget[g], count));
 }
 
 /* The scores of head g that are in question, to `out`; returns how many. */
