@@ -19,7 +19,7 @@ static void clause(const judge_case *c, int64_t budget, char *text, size_t size)
 static void check_scores(layer *l, const judge_case *c, int g, const double *score)
 {
     float *found = layer_scores(l, g);
-    double largest = 0;
+    double largest = c->unit;
     for (int64_t j = 0; j < l->shape.count[g]; j++)
         largest = fmax(largest, fabs(score[j]));
     for (int64_t j = 0; j < l->shape.count[g]; j++)
@@ -42,7 +42,7 @@ static void check_case(const judge_case *c, const layer_shape *shape, int64_t bu
     layer_apply(l);
     for (int g = 0; g < shape->kv_heads; g++) {
         const int64_t count = shape->count[g];
-        double *score = calloc((size_t)count + 1, sizeof *score), largest = 0;
+        double *score = calloc((size_t)count + 1, sizeof *score), largest = c->unit;
         assert_non_null(score);
         c->define(l, g, &history, score);
         if (count)

@@ -20,6 +20,7 @@ typedef struct judge_case {
     int64_t first, recent; /* ends; recent -1: half of the budget, -2: the budget less the first */
     double slack;          /* of scores, relative to the largest */
     bool exact;            /* the scores are whole numbers or the like */
+    double unit;           /* what scores are at least measured by */
 } judge_case;
 
 extern const judge_case judge_cases[]; /* ends with name == NULL */
