@@ -11,7 +11,7 @@
 #include <string.h>
 
 static const cli_option options[] = {
-    CLI_WHOLE_OPTION(bench_options, threads, "threads", 1, 1024, CLI_THREADS),
+    CLI_THREADS_OPTION(bench_options, threads),
     CLI_WHOLE_OPTION(bench_options, rounds, "rounds", 1, 10000,
                      "times each work is timed, in turn; the best counts; 5"),
     CLI_CHOICE_OPTION(bench_options, isa, "isa", "SET", cli_isa_word, CLI_ISAS),
@@ -70,7 +70,6 @@ static int run(int argc, char **argv)
     int status;
     if (!cli_parse(&cli_bench, argc, argv, &chosen, &arguments, 1, 1, &status))
         return status;
-    cli_note_threads("bench", chosen.threads);
     if (chosen.threads == 0)
         chosen.threads = heed_cpu_physical_cores();
     const char *name = arguments.word[0];

@@ -53,6 +53,19 @@ static void the_likeliest_text_streams_as_it_is_reported(void **state)
     cJSON_Delete(line);
 }
 
+static void more_threads_than_run_at_once_are_cut_with_a_hint(void **state)
+{
+    (void)state;
+    run("run -m smollm2 -p 'Once upon a time' -n 8 --threads 1");
+    static char alone[sizeof ran.out];
+    strcpy(alone, ran.out);
+    run("run -m smollm2 -p 'Once upon a time' -n 8 --threads 1024");
+    assert_int_equal(ran.status, 0);
+    assert_string_equal(ran.out, alone);
+    assert_said(ran.err, "note: --threads 1024: ");
+    assert_said(ran.err, "more would be slower");
+}
+
 static void seeds_repeat_and_differ(void **state)
 {
     (void)state;
@@ -164,6 +177,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_likeliest_text_streams_as_it_is_reported),
+        cmocka_unit_test(more_threads_than_run_at_once_are_cut_with_a_hint),
         cmocka_unit_test(seeds_repeat_and_differ),
         cmocka_unit_test(a_stop_ends_the_text_before_it),
         cmocka_unit_test(what_does_not_fit_is_refused_or_cut_aloud),

@@ -153,25 +153,41 @@ static int core_leader(int cpu)
     return leader >= 0 ? leader : cpu;
 }
 
-int heed_cpu_physical_cores(void)
+/* Among the hardware threads that this process may use, how many numbers `name` gives them; at least 1. */
+static int count_allowed(int (*name)(int cpu))
 {
     const long configured = sysconf(_SC_NPROCESSORS_CONF);
     const int most = configured > CPU_SETSIZE ? (int)configured : CPU_SETSIZE;
     const size_t bytes = CPU_ALLOC_SIZE(most);
-    cpu_set_t *allowed = CPU_ALLOC(most), *leaders = CPU_ALLOC(most);
-    int cores = 0;
-    if (allowed && leaders && sched_getaffinity(0, bytes, allowed) == 0) {
-        CPU_ZERO_S(bytes, leaders);
+    cpu_set_t *allowed = CPU_ALLOC(most), *named = CPU_ALLOC(most);
+    int count = 0;
+    if (allowed && named && sched_getaffinity(0, bytes, allowed) == 0) {
+        CPU_ZERO_S(bytes, named);
         for (int cpu = 0; cpu < most; cpu++)
             if (CPU_ISSET_S(cpu, bytes, allowed))
-                CPU_SET_S(core_leader(cpu), bytes, leaders);
-        cores = CPU_COUNT_S(bytes, leaders);
+                CPU_SET_S(name(cpu), bytes, named);
+        count = CPU_COUNT_S(bytes, named);
     }
     CPU_FREE(allowed);
-    CPU_FREE(leaders);
-    if (cores < 1)
-        cores = (int)sysconf(_SC_NPROCESSORS_ONLN);
-    return cores < 1 ? 1 : cores;
+    CPU_FREE(named);
+    if (count < 1)
+        count = (int)sysconf(_SC_NPROCESSORS_ONLN);
+    return count < 1 ? 1 : count;
+}
+
+int heed_cpu_physical_cores(void)
+{
+    return count_allowed(core_leader);
+}
+
+static int same(int cpu)
+{
+    return cpu;
+}
+
+int heed_cpu_threads(void)
+{
+    return count_allowed(same);
 }
 
 const char *heed_cpu_name(char *text, size_t size)

@@ -15,6 +15,9 @@ bool heed_cpu_has_avx512_vnni(void);
 /* Cores, not hardware threads, among the processors that this process may use; at least 1. */
 int heed_cpu_physical_cores(void);
 
+/* Hardware threads that this process may use; at least 1. */
+int heed_cpu_threads(void);
+
 /* The maker's name of the processor, "unknown" where the system does not tell; returns `text`. */
 const char *heed_cpu_name(char *text, size_t size);
 

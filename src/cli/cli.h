@@ -14,6 +14,7 @@ typedef enum cli_kind {
     CLI_CHOICE, /* int: index of the word among `words` */
     CLI_NUMBER, /* double from low to high */
     CLI_LIST,   /* cli_list: may be given several times */
+    CLI_CORES,  /* int64_t from 1 to 1024, cut with a note to the threads that the machine runs at once */
 } cli_kind;
 
 typedef struct cli_list {
@@ -46,6 +47,9 @@ typedef struct cli_option {
 #define CLI_WHOLE_OPTION(values, field, option, from, to, text)                                              \
     CLI_OPTION(values, field, .kind = CLI_WHOLE, .name = option, .value = "N", .summary = text,              \
                .least = from, .most = to)
+#define CLI_THREADS_OPTION(values, field)                                                                    \
+    CLI_OPTION(values, field, .kind = CLI_CORES, .name = "threads", .value = "N", .summary = CLI_THREADS,    \
+               .least = 1, .most = 1024)
 #define CLI_CHOICE_OPTION(values, field, option, word, list, text)                                           \
     CLI_OPTION(values, field, .kind = CLI_CHOICE, .name = option, .value = word, .summary = text,            \
                .words = list)

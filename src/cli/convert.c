@@ -33,7 +33,7 @@ static const cli_option options[] = {
     CLI_CHOICE_OPTION(convert_options, type, "type", "TYPE", type_word, "type of the matrices; as they are"),
     CLI_CHOICE_OPTION(convert_options, embedding, "embedding", "TYPE", type_word,
                       "type of the embedding and output matrix; as --type, q8_0 at least"),
-    CLI_WHOLE_OPTION(convert_options, threads, "threads", 1, 1024, CLI_THREADS),
+    CLI_THREADS_OPTION(convert_options, threads),
     CLI_FLAG_OPTION(convert_options, json, "json", "report as JSON"),
     {0},
 };

@@ -44,7 +44,7 @@ static const cli_option options[] = {
     CLI_CHOICE_OPTION(embed_options, too_long, "truncate", "PLACE", too_long_word,
                       "of longer lines drop the tail, head or middle; or error"),
     CLI_FLAG_OPTION(embed_options, use.exact, "exact", "fp32 activations, weights as the file defines them"),
-    CLI_WHOLE_OPTION(embed_options, use.threads, "threads", 1, 1024, CLI_THREADS),
+    CLI_THREADS_OPTION(embed_options, use.threads),
     CLI_SPECIAL_OPTION(embed_options),
     CLI_FLAG_OPTION(embed_options, use.json, "json", "a JSON object a line"),
     {0},

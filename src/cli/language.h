@@ -36,7 +36,7 @@ const char *cli_cut_word(int i);
         CLI_CHOICE_OPTION(values, use.cache, "cache", "TYPE", cli_kv_word,                                   \
                           "keep keys and values as f32, f16, bf16, q8 or q4; f16"),                          \
         CLI_FLAG_OPTION(values, use.exact, "exact", "fp32 activations, weights as the file defines them"),   \
-        CLI_WHOLE_OPTION(values, use.threads, "threads", 1, 1024, CLI_THREADS)
+        CLI_THREADS_OPTION(values, use.threads)
 #define CLI_LANGUAGE(...)                                                                                    \
     (cli_language)                                                                                           \
     {                                                                                                        \

@@ -3,7 +3,9 @@
 #include "cli/bench.h"
 #include "cli/cli.h"
 
+#include <limits.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -59,8 +61,25 @@ static void set_signals(void)
     signal(SIGXFSZ, SIG_IGN); /* a file that grows too large is an error to report, not an end */
 }
 
+/* gcc's OpenMP lets a thread that waits for others spin for milliseconds. When another program runs in the
+ * place of one of those, all that time is lost, at hundreds of places a token: two threads were 20 times
+ * slower than one beside a busy neighbour. 1,000 turns, some 25 us, cost nothing on an idle machine. The
+ * library reads its setting before main, so the program begins once more with it; where that fails, it runs
+ * as it is. */
+static void wait_shortly(char **argv)
+{
+    char path[PATH_MAX];
+    const ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
+    if (length <= 0 || getenv("GOMP_SPINCOUNT") || getenv("OMP_WAIT_POLICY"))
+        return;
+    path[length] = 0;
+    if (!setenv("GOMP_SPINCOUNT", "1000", 1))
+        execv(path, argv);
+}
+
 int main(int argc, char **argv)
 {
+    wait_shortly(argv);
     set_signals();
     if (argc < 2) {
         char *words[] = {"help", NULL};

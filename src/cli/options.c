@@ -2,6 +2,7 @@
  */
 #include "attend/spec_reader.h"
 #include "cli/cli.h"
+#include "cli/report.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -126,9 +127,13 @@ static int set_option(const cli_command *command, const cli_option *option, cons
     case CLI_TEXT:
         *(const char **)place = value;
         return CLI_OK;
+    case CLI_CORES:
     case CLI_WHOLE:
-        if (cli_whole(value, option->least, option->most, (int64_t *)place))
+        if (cli_whole(value, option->least, option->most, (int64_t *)place)) {
+            if (option->kind == CLI_CORES)
+                cli_limit_threads(command->name, (int64_t *)place);
             return CLI_OK;
+        }
         return cli_fail(command->name, "--%s %s: a whole number from %lld to %lld is needed", option->name,
                         heed_quoted(value, length).text, (long long)option->least, (long long)option->most);
     case CLI_CHOICE:

@@ -26,6 +26,20 @@ void cli_note_threads(const char *command, int64_t threads)
                 command, (long long)threads, cores, cores == 1 ? "core" : "cores");
 }
 
+void cli_limit_threads(const char *command, int64_t *threads)
+{
+    const int most = heed_cpu_threads();
+    if (*threads <= most) {
+        cli_note_threads(command, *threads);
+        return;
+    }
+    fprintf(
+        stderr,
+        "heed %s: note: --threads %lld: %d %s at the same time here, and more would be slower; %d %s used\n",
+        command, (long long)*threads, most, most == 1 ? "runs" : "run", most, most == 1 ? "is" : "are");
+    *threads = most;
+}
+
 static void print_tensors(const cli_report *report)
 {
     for (int i = 0; i < report->count; i++) {

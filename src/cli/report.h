@@ -20,6 +20,9 @@ void cli_report_json(const cli_report *report);
 /* A hint on stderr when more threads were asked for than there are cores. */
 void cli_note_threads(const char *command, int64_t threads);
 
+/* The same; and no more threads are used than run at the same time. */
+void cli_limit_threads(const char *command, int64_t *threads);
+
 /* Seconds with a unit that suits them. */
 const char *cli_seconds(double seconds, char *text, size_t size);
 

@@ -1,5 +1,6 @@
 /* Tensors on their way from file to file: some rows at a time, by several threads. */
 #include "model/convert_rows.h"
+#include "base/cpu.h"
 #include "base/try.h"
 
 #include <omp.h>
@@ -101,7 +102,7 @@ static void load_row(const heed_conversion *conversion, int64_t rows, int64_t ro
 
 static int threads_of(const heed_convert_options *options)
 {
-    return options->threads > 0 ? options->threads : omp_get_num_procs();
+    return options->threads > 0 ? options->threads : heed_cpu_physical_cores();
 }
 
 static void tell(heed_convert_work *work, uint64_t bytes)
