@@ -210,7 +210,29 @@ static void facts_that_say_nothing_new_are_let_pass(void **state)
         set(c, pairs[i][0], pairs[i][1]);
     heed_model *model;
     must(open_changed(c, &model));
+    for (int i = 0; i < heed_model_notes(model); i++)
+        assert_null(strstr(heed_model_note(model, i), "not known here"));
     heed_model_close(model);
+}
+
+static void facts_that_are_not_known_are_named(void **state)
+{
+    (void)state;
+    changeable *c = take("llama");
+    set(c, "wobble", "3");
+    set(c, "sparkle", "\"blue\"");
+    set(c, "glimmer", "0");
+    heed_model *model;
+    must(open_changed(c, &model));
+    int named = 0;
+    for (int i = 0; i < heed_model_notes(model); i++)
+        named += strstr(heed_model_note(model, i), "change nothing: wobble, sparkle") != NULL;
+    assert_int_equal(named, 1);
+    heed_model_close(model);
+    c = take("llama");
+    set(c, "quantization_config", "{\"quant_method\":\"awq\"}");
+    assert_int_not_equal(open_changed(c, &model), HEED_OK);
+    assert_non_null(strstr(heed_message(), "quantization_config is not understood"));
 }
 
 static void a_tensor_that_nobody_reads_is_refused(void **state)
@@ -248,6 +270,7 @@ int main(void)
         cmocka_unit_test(a_tie_flag_that_the_tensors_contradict_is_noted),
         cmocka_unit_test(what_changes_the_mathematics_and_is_not_understood_is_refused_by_name),
         cmocka_unit_test(facts_that_say_nothing_new_are_let_pass),
+        cmocka_unit_test(facts_that_are_not_known_are_named),
         cmocka_unit_test(a_tensor_that_nobody_reads_is_refused),
         cmocka_unit_test(wrong_shapes_and_types_are_refused),
     };

@@ -235,6 +235,24 @@ static void clauses_replace_stages_by_layer_and_head(void **state)
     close_small(&small);
 }
 
+static void learnt_tensors_that_the_model_lacks_are_named(void **state)
+{
+    (void)state;
+    small_model small;
+    char untrained[200];
+    open_small(&small, "gemma3", true);
+    heed_session *session = new_session(small.model, &(heed_session_options){0});
+    assert_int_equal(heed_session_untrained(session, untrained, sizeof untrained), 0);
+    assert_string_equal(untrained, "");
+    heed_session_free(session);
+    session = new_session(small.model, &(heed_session_options){.attention = "position=t5; heads=talking"});
+    const size_t length = heed_session_untrained(session, untrained, sizeof untrained);
+    assert_string_equal(untrained, "position.t5.b, heads.talking.before, heads.talking.after");
+    assert_int_equal(length, strlen(untrained));
+    heed_session_free(session);
+    close_small(&small);
+}
+
 static void attention_that_a_session_cannot_run_is_refused(void **state)
 {
     (void)state;
@@ -244,7 +262,7 @@ static void attention_that_a_session_cannot_run_is_refused(void **state)
                  {"where=windw(4)", "column 7"},
                  {"read=gate", "learnt tensor"},
                  {"where=causal & mask", "needs the tensor mask"},
-                 {"heads 0: cache=q8", "share one cache"}};
+                 {"heads 0: cache=q8", "share one type of cache"}};
     small_model small;
     open_small(&small, "llama", true);
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
@@ -401,6 +419,7 @@ int main(void)
         cmocka_unit_test(smaller_caches_cost_little_and_ever_more),
         cmocka_unit_test(causal_on_a_causal_model_changes_no_bit),
         cmocka_unit_test(clauses_replace_stages_by_layer_and_head),
+        cmocka_unit_test(learnt_tensors_that_the_model_lacks_are_named),
         cmocka_unit_test(attention_that_a_session_cannot_run_is_refused),
         cmocka_unit_test(too_long_a_prompt_is_refused_and_nothing_is_read),
         cmocka_unit_test(a_sequence_that_was_cut_reads_on),

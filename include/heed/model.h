@@ -91,6 +91,10 @@ HEED_API void heed_session_get_info(const heed_session *session, heed_session_in
 HEED_API size_t heed_session_describe(const heed_session *session, int64_t layer, int64_t queries, char *text,
                                       size_t size);
 
+/** Names of learnt tensors that the session's attention has and the model does not, which stand at their
+ * initial values: "position.t5.b, heads.talking.p". "" where there are none. As snprintf. */
+HEED_API size_t heed_session_untrained(const heed_session *session, char *text, size_t size);
+
 /** Tokens that sequence @p sequence has read. */
 HEED_API int64_t heed_session_length(const heed_session *session, int64_t sequence);
 /** Those tokens; valid until the sequence changes. */

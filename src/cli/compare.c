@@ -143,7 +143,7 @@ static heed_status begin(comparison *c, const char *path)
         session.chunk = STEP;
         if (one->spec)
             session.attention = one->spec;
-        TRY(heed_session_create(&one->session, c->model, &session));
+        TRY(cli_create_session(&cli_compare, &one->session, c->model, &session));
         one->logits = malloc((size_t)STEP * (size_t)c->vocabulary * sizeof(float));
         if (!one->logits)
             return heed_fail(HEED_NO_MEMORY, "no memory for logits of %lld tokens", (long long)c->vocabulary);

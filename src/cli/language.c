@@ -37,6 +37,19 @@ heed_session_options cli_session_options(const cli_language *use, int64_t contex
                                   .threads = (int)use->threads};
 }
 
+heed_status cli_create_session(const cli_command *command, heed_session **session, const heed_model *model,
+                               const heed_session_options *options)
+{
+    char names[400];
+    TRY(heed_session_create(session, model, options));
+    if (heed_session_untrained(*session, names, sizeof names))
+        fprintf(stderr,
+                "heed %s: note: `%s` has learnt tensors that the model does not have, and runs on their "
+                "initial values: %s\n",
+                command->name, options->attention ? options->attention : "", names);
+    return HEED_OK;
+}
+
 static heed_status read_stream(FILE *file, const char *name, cli_text *text)
 {
     size_t room = 1 << 16;

@@ -167,7 +167,7 @@ static heed_status logits(logits_run *run)
         return heed_fail(HEED_NO_MEMORY, "no memory for the logits of a token");
     TRY(mark_positions(run));
     const heed_session_options wanted = cli_session_options(use, run->tokens.count);
-    TRY(heed_session_create(&run->session, run->model, &wanted));
+    TRY(cli_create_session(&cli_logits, &run->session, run->model, &wanted));
     return read_on(run);
 }
 

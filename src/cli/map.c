@@ -129,7 +129,7 @@ static heed_status read_text(map_run *run)
         wants.captured = take_statistics;
     }
     heed_session *session;
-    TRY(heed_session_create(&session, run->model, &wanted));
+    TRY(cli_create_session(&cli_map, &session, run->model, &wanted));
     const heed_feed_item item = {.tokens = run->tokens.id, .count = n};
     const heed_status status = heed_feed(session, &item, 1, &wants);
     heed_session_free(session);

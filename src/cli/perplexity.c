@@ -97,7 +97,7 @@ static heed_status perplexity(perplexity_run *run, const char *path)
     if (!run->logits)
         return heed_fail(HEED_NO_MEMORY, "no memory for the logits of %lld tokens", (long long)run->rows);
     const heed_session_options wanted = cli_session_options(&run->use, run->use.context);
-    TRY(heed_session_create(&run->session, run->model, &wanted));
+    TRY(cli_create_session(&cli_perplexity, &run->session, run->model, &wanted));
     cli_progress progress = {.what = "reading", .unit = "windows", .scale = 1.0};
     heed_status status = HEED_OK;
     for (int64_t w = 0; w < run->windows && !status; w++) {

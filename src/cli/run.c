@@ -60,7 +60,7 @@ heed_status run_open_form(run_state *run, int64_t context, const char *spec)
     g->model = run->model;
     g->most = o->most;
     g->show = !o->use.json;
-    TRY(heed_session_create(&g->session, run->model, &wanted));
+    TRY(cli_create_session(&cli_run, &g->session, run->model, &wanted));
     heed_session_get_info(g->session, &form->session);
     TRY(heed_sampler_create(&g->sampler, &sampling, run->info.vocabulary));
     return o->stop.count ? heed_stops_create(&g->stops, o->stop.word, o->stop.count) : HEED_OK;

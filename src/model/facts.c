@@ -1,4 +1,5 @@
 #include "model/facts.h"
+#include "attend/spec_reader.h"
 #include "base/try.h"
 
 #include <math.h>
@@ -272,13 +273,31 @@ static const char *const harmless[] = {
     "context_length",
     "block_count",
     "attention.value_length_mla",
+    "max_length",
+    "min_length",
+    "do_sample",
+    "num_beams",
+    "temperature",
+    "top_k",
+    "top_p",
+    "repetition_penalty",
+    "length_penalty",
+    "decoder_start_token_id",
+    "prefix",
+    "torchscript",
+    "keys_to_ignore_at_inference",
+    "unsloth_version",
+    "unsloth_fixed",
+    "num_labels",
+    "language",
+    "license",
 };
 
 /* Words in names of facts about the mathematics. */
 static const char *const telling[] = {
-    "rope",      "rotary", "cap",  "scal",       "norm",     "act",      "window", "attn",
-    "attention", "expert", "bias", "multiplier", "position", "alibi",    "layer",  "clip",
-    "qk",        "mlp",    "head", "dim",        "state",    "residual", "embed",  "route",
+    "rope",   "rotary", "cap",        "scal",     "norm",  "act",   "window", "attn",    "attention",
+    "expert", "bias",   "multiplier", "position", "alibi", "layer", "clip",   "qk",      "mlp",
+    "head",   "dim",    "state",      "residual", "embed", "route", "quant",  "encoder",
 };
 
 static bool is_listed(const char *key)
@@ -318,12 +337,30 @@ static heed_status not_understood(const char *where, const char *key)
                      where, key);
 }
 
+/* Whether nobody has read a fact of config.json that says something. */
+static bool is_unread(const heed_facts *facts, const cJSON *item)
+{
+    return !is_marked(facts, item->string) && !is_listed(item->string) && !says_nothing(item);
+}
+
+size_t heed_facts_unknown(const heed_facts *facts, char *text, size_t size)
+{
+    heed_out out = {text, size, 0};
+    if (size)
+        text[0] = 0;
+    for (const cJSON *item = facts->config ? facts->config->child : NULL; item; item = item->next)
+        if (is_unread(facts, item)) {
+            heed_put(&out, out.length ? ", " : "");
+            heed_put(&out, heed_quoted(item->string, (int)strnlen(item->string, 60)).text);
+        }
+    return out.length;
+}
+
 heed_status heed_facts_all_read(const heed_facts *facts)
 {
     if (facts->config) {
         for (const cJSON *item = facts->config->child; item; item = item->next)
-            if (!is_marked(facts, item->string) && !is_listed(item->string) && is_telling(item->string) &&
-                !says_nothing(item))
+            if (is_unread(facts, item) && is_telling(item->string))
                 return not_understood("config.json: ", item->string);
         return HEED_OK;
     }

@@ -45,5 +45,8 @@ const char *heed_fact_key(const heed_facts *facts, const char *gguf, const char 
 
 /* Refuses, by name, a fact that nobody has read and that may change the result. */
 heed_status heed_facts_all_read(const heed_facts *facts);
+/* Names of facts of config.json that nobody has read and that are not known to be harmless: "a, b". As
+ * snprintf. */
+size_t heed_facts_unknown(const heed_facts *facts, char *text, size_t size);
 
 #endif

@@ -55,6 +55,9 @@ static heed_status read_config(heed_model *model, heed_facts *facts, const heed_
                                   .eps = 1e-6};
     TRY(architecture->read(&model->config, facts));
     TRY(heed_facts_all_read(facts));
+    char unknown[400];
+    if (heed_facts_unknown(facts, unknown, sizeof unknown))
+        heed_model_add_note(model, "config.json: not known here, and taken to change nothing: %s", unknown);
     return check_config(&model->config);
 }
 
