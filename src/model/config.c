@@ -221,6 +221,36 @@ heed_status heed_config_layer_types(heed_config *config, heed_facts *facts, bool
     return HEED_OK;
 }
 
+void heed_config_window_list(heed_config *config, heed_facts *facts, bool *given)
+{
+    const heed_meta *list = heed_fact_meta(facts, "attention.sliding_window_pattern");
+    *given = list && list->kind == HEED_META_INTS && list->size == config->layers;
+    for (int64_t l = 0; *given && l < config->layers; l++)
+        config->windowed[l] = list->wholes[l] != 0;
+}
+
+heed_status heed_config_late_window(heed_config *config, heed_facts *facts)
+{
+    bool uses_window = !facts->config, listed, given;
+    int64_t window = 0, first = 0;
+    TRY(heed_fact_bool(facts, NULL, "use_sliding_window", &uses_window));
+    TRY(heed_fact_whole(facts, "attention.sliding_window", "sliding_window", &window));
+    TRY(heed_fact_whole(facts, NULL, "max_window_layers", &first));
+    config->window = uses_window ? window : 0;
+    heed_config_window_list(config, facts, &listed);
+    if (!facts->config && config->window > 0 && !listed)
+        return heed_fail(HEED_UNSUPPORTED,
+                         "%s.attention.sliding_window is %lld, and no list %s.attention."
+                         "sliding_window_pattern says which of the %lld layers have it",
+                         facts->architecture, (long long)window, facts->architecture,
+                         (long long)config->layers);
+    TRY(heed_config_layer_types(config, facts, &given));
+    for (int64_t l = 0; !given && !listed && l < config->layers; l++)
+        config->windowed[l] = config->window > 0 && l >= first;
+    config->window_rope = config->rope;
+    return HEED_OK;
+}
+
 heed_status heed_config_tied(heed_config *config, heed_facts *facts, bool otherwise)
 {
     config->tied = otherwise;

@@ -58,6 +58,10 @@ heed_status heed_config_rope(heed_config *config, heed_facts *facts);
 heed_status heed_config_activation(heed_config *config, heed_facts *facts, const char *json);
 /* config.json's layer_types, if there are any, say which layers have a window. */
 heed_status heed_config_layer_types(heed_config *config, heed_facts *facts, bool *given);
+/* A GGUF file's list of which layers have a window. */
+void heed_config_window_list(heed_config *config, heed_facts *facts, bool *given);
+/* The window of Qwen 2 and 3: of layers from one on, or of those that a list names. */
+heed_status heed_config_late_window(heed_config *config, heed_facts *facts);
 heed_status heed_config_tied(heed_config *config, heed_facts *facts, bool otherwise);
 
 /* The attention of a layer as a spec: canonical text, as snprintf. */

@@ -61,6 +61,8 @@ static void put_rope(const writer *to, const heed_config *config)
     char text[160];
     put_whole(to, "rope.dimension_count", rope->dim);
     put_number(to, "rope.freq_base", rope->base);
+    if (rope->scaling == HEED_ROPE_LLAMA3 && rope->original != 8192.0)
+        put_whole(to, "rope.scaling.original_context_length", (int64_t)rope->original);
     if (rope->scaling != HEED_ROPE_LINEAR && rope->scaling != HEED_ROPE_YARN)
         return; /* the factors of Llama 3 are a tensor */
     heed_gguf_put_text(to->keys, full(to, "rope.scaling.type", text), types[rope->scaling]);
@@ -72,16 +74,6 @@ static void put_rope(const writer *to, const heed_config *config)
     }
 }
 
-/* Layers from one that sees everything to the next, where that is regular; 0 where it is not, or all have a
- * window. */
-static int64_t window_pattern(const heed_config *config)
-{
-    int64_t pattern = 0;
-    while (pattern < config->layers && config->windowed[pattern])
-        pattern++;
-    return pattern < config->layers ? pattern + 1 : 0;
-}
-
 static bool has_window(const heed_config *config)
 {
     for (int64_t l = 0; l < config->layers; l++)
@@ -90,15 +82,47 @@ static bool has_window(const heed_config *config)
     return false;
 }
 
+/* Which layers have a window: every n-th has none, or a list of yes and no. Gemma 2 alternates, other
+ * architectures have one in all layers or in none, where nothing is said. */
+static void put_windows(const writer *to, const heed_config *config)
+{
+    static const char key[] = "attention.sliding_window_pattern";
+    const bool gemma2 = !strcmp(config->architecture, "gemma2"),
+               gemma3 = !strcmp(config->architecture, "gemma3"),
+               qwen = !strncmp(config->architecture, "qwen", 4);
+    char text[160];
+    int64_t period = 0;
+    while (period < config->layers && config->windowed[period])
+        period++;
+    period = gemma2 ? 2 : period + 1;
+    bool regular = period <= config->layers;
+    for (int64_t l = 0; l < config->layers; l++)
+        regular = regular && config->windowed[l] == ((l + 1) % period != 0);
+    if (gemma3 && regular) {
+        put_whole(to, key, period);
+    } else if (qwen || ((gemma2 || gemma3) && !regular)) {
+        heed_gguf_put_array(to->keys, full(to, key, text), HEED_GGUF_BOOL, (uint64_t)config->layers);
+        for (int64_t l = 0; l < config->layers; l++)
+            heed_gguf_entry_u8(to->keys, config->windowed[l]);
+    }
+    if (gemma3)
+        put_number(to, "rope.freq_base_swa", config->window_rope.base);
+}
+
+static double score_scale(const heed_config *config)
+{
+    return config->score_scale != 0.0 ? config->score_scale : 1.0 / sqrt((double)config->head_dim);
+}
+
 static void put_attention(const writer *to, const heed_config *config)
 {
     put_whole(to, "attention.key_length", config->head_dim);
     put_whole(to, "attention.value_length", config->head_dim);
-    if (has_window(config))
+    if (fabs(score_scale(config) * sqrt((double)config->head_dim) - 1.0) > 1e-6)
+        put_number(to, "attention.scale", config->score_scale);
+    if (has_window(config)) {
         put_whole(to, "attention.sliding_window", config->window);
-    if (!strcmp(config->architecture, "gemma3") && has_window(config)) {
-        put_whole(to, "attention.sliding_window_pattern", window_pattern(config));
-        put_number(to, "rope.freq_base_swa", config->window_rope.base);
+        put_windows(to, config);
     }
     if (config->score_cap > 0.0)
         put_number(to, "attn_logit_softcapping", config->score_cap);
@@ -166,18 +190,13 @@ static bool same_rope(const heed_rope *a, const heed_rope *b)
 {
     if (a->dim != b->dim || !near(a->base, b->base))
         return false;
-    if (a->scaling == HEED_ROPE_LLAMA3) /* a tensor says it, which has room for one set of these */
-        return a->original == 8192.0 && a->low == 1.0 && a->high == 4.0;
+    if (a->scaling == HEED_ROPE_LLAMA3) /* a tensor says it, for these turns of a pair */
+        return (a->original == 8192.0 || near(a->original, b->original)) && a->low == 1.0 && a->high == 4.0;
     const bool factors = near(a->factor, b->factor) || a->scaling == HEED_ROPE_PLAIN;
     const bool yarn =
         a->scaling != HEED_ROPE_YARN || (near(a->original, b->original) && near(a->beta_fast, b->beta_fast) &&
                                          near(a->beta_slow, b->beta_slow));
     return a->scaling == b->scaling && factors && yarn;
-}
-
-static double score_scale(const heed_config *config)
-{
-    return config->score_scale != 0.0 ? config->score_scale : 1.0 / sqrt((double)config->head_dim);
 }
 
 /* The name of the first thing that differs; NULL when nothing does. */

@@ -171,6 +171,12 @@ static heed_status add_rope_factors(conversion *all)
         const double g = fmin(fmax((turns - rope->low) / (rope->high - rope->low), 0.0), 1.0);
         all->factor[t] = (float)(1.0 / ((1.0 - g) / rope->factor + g));
     }
+    const float last = all->factor[half - 1]; /* which says what the others are made of */
+    if (last != (float)rope->factor && last != 1.0f)
+        return heed_fail(HEED_UNSUPPORTED,
+                         "the rotation (rope) of this model cannot be said in a GGUF file of %s: its slowest "
+                         "pair turns slower by %g, not by %g or not at all",
+                         all->architecture->name, last, rope->factor);
     all->rope_factors =
         (heed_model_tensor){.name = "rope_freqs.weight", .dtype = "F32", .rank = 1, .shape = {half}};
     all->rope_factors.bytes = (size_t)half * sizeof *all->factor;

@@ -93,6 +93,11 @@ void heed_gguf_entry_text(heed_gguf_keys *keys, const char *text, size_t size)
     append(keys, text, size);
 }
 
+void heed_gguf_entry_u8(heed_gguf_keys *keys, uint8_t value)
+{
+    append_number(keys, value, 1);
+}
+
 void heed_gguf_entry_i32(heed_gguf_keys *keys, int32_t value)
 {
     append_number(keys, (uint32_t)value, 4);

@@ -27,6 +27,7 @@ void heed_gguf_put_text(heed_gguf_keys *keys, const char *key, const char *value
 /* Arrays: how many entries and their type, then so many entries. */
 void heed_gguf_put_array(heed_gguf_keys *keys, const char *key, heed_gguf_value type, uint64_t count);
 void heed_gguf_entry_text(heed_gguf_keys *keys, const char *text, size_t size);
+void heed_gguf_entry_u8(heed_gguf_keys *keys, uint8_t value); /* and of bool */
 void heed_gguf_entry_i32(heed_gguf_keys *keys, int32_t value);
 void heed_gguf_entry_f32(heed_gguf_keys *keys, float value);
 

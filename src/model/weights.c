@@ -354,7 +354,7 @@ static heed_status check_rope_factors(loader *l, int i)
         return heed_fail(HEED_FORMAT, "rope_freqs.weight, but nothing is rotated");
     TRY(check_shape(tensor, half, 0));
     heed_load(tensor->tensor.type, tensor->tensor.data, factor, half);
-    const double most = factor[half - 1], original = 8192.0;
+    const double most = factor[half - 1], original = rope->original >= 1.0 ? rope->original : 8192.0;
     for (int64_t t = 0; t < half; t++) {
         const double f = pow(rope->base, -2.0 * (double)t / (double)rope->dim),
                      turns = original * f / 6.283185307179586;

@@ -1,7 +1,7 @@
 /* Gemma 2: norms before and after each part, capped scores and logits, a window in every other layer. Gemma
  * Team 2024.
  *
- * GGUF files do not say by what scores are scaled: 1 / sqrt(head_dim), but 1 / sqrt(width / heads) in the
+ * GGUF files need not say by what scores are scaled: 1 / sqrt(head_dim), but 1 / sqrt(width / heads) in the
  * model of 46 layers (27B).
  */
 #include "base/try.h"
@@ -9,7 +9,7 @@
 
 static heed_status read(heed_config *config, heed_facts *facts)
 {
-    bool given;
+    bool given, listed;
     TRY(heed_config_sizes(config, facts));
     TRY(heed_config_rope(config, facts));
     const char *old = NULL;
@@ -33,8 +33,9 @@ static heed_status read(heed_config *config, heed_facts *facts)
     TRY(heed_fact_number(facts, "final_logit_softcapping", "final_logit_softcapping", &config->logit_cap));
     config->window = 4096;
     TRY(heed_fact_whole(facts, "attention.sliding_window", "sliding_window", &config->window));
+    heed_config_window_list(config, facts, &listed);
     TRY(heed_config_layer_types(config, facts, &given));
-    for (int64_t l = 0; !given && l < config->layers; l++)
+    for (int64_t l = 0; !given && !listed && l < config->layers; l++)
         config->windowed[l] = l % 2 == 0;
     config->window_rope = config->rope;
     return HEED_OK;

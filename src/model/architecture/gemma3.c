@@ -34,15 +34,12 @@ static heed_status read_rope(heed_config *config, heed_facts *facts)
 /* Which layers have a window: all but every n-th, or a list of yes and no. */
 static heed_status read_pattern(heed_config *config, heed_facts *facts)
 {
-    static const char key[] = "attention.sliding_window_pattern";
-    const heed_meta *list = heed_fact_meta(facts, key);
+    bool listed;
     int64_t pattern = 6;
-    if (list && list->kind == HEED_META_INTS && list->size == config->layers) {
-        for (int64_t l = 0; l < config->layers; l++)
-            config->windowed[l] = list->wholes[l] != 0;
+    heed_config_window_list(config, facts, &listed);
+    if (listed)
         return HEED_OK;
-    }
-    TRY(heed_fact_whole(facts, key, "sliding_window_pattern", &pattern));
+    TRY(heed_fact_whole(facts, "attention.sliding_window_pattern", "sliding_window_pattern", &pattern));
     for (int64_t l = 0; l < config->layers; l++)
         config->windowed[l] = pattern < 1 || (l + 1) % pattern != 0;
     return HEED_OK;

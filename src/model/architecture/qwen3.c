@@ -4,22 +4,12 @@
 
 static heed_status read(heed_config *config, heed_facts *facts)
 {
-    bool uses_window = false, given;
-    int64_t window = 0, first = 0;
     TRY(heed_config_sizes(config, facts));
     TRY(heed_config_rope(config, facts));
     TRY(heed_config_activation(config, facts, "hidden_act"));
     TRY(heed_fact_bool(facts, NULL, "attention_bias", &config->needs_biases));
     TRY(heed_config_tied(config, facts, false));
-    TRY(heed_fact_bool(facts, NULL, "use_sliding_window", &uses_window));
-    TRY(heed_fact_whole(facts, NULL, "sliding_window", &window));
-    TRY(heed_fact_whole(facts, NULL, "max_window_layers", &first));
-    config->window = uses_window ? window : 0;
-    TRY(heed_config_layer_types(config, facts, &given));
-    for (int64_t l = 0; !given && l < config->layers; l++)
-        config->windowed[l] = config->window > 0 && l >= first;
-    config->window_rope = config->rope;
-    return HEED_OK;
+    return heed_config_late_window(config, facts);
 }
 
 static const heed_tensor_name tensors[] = {
