@@ -282,7 +282,10 @@ static heed_status convert(const heed_tokenizer *tokenizer, const heed_model_fil
         cJSON_GetObjectItemCaseSensitive(cJSON_GetObjectItemCaseSensitive(root, "model"), "merges");
     heed_status status = HEED_OK;
     if (tokenizer->model == HEED_MODEL_UNIGRAM)
-        status = heed_fail(HEED_UNSUPPORTED, "unigram vocabularies are not written to GGUF files");
+        status =
+            heed_fail(HEED_UNSUPPORTED,
+                      "unigram vocabularies are not written to GGUF files, which add their scores in single "
+                      "precision and treat spaces in their own way: some texts would get other tokens");
     else if (tokenizer->model == HEED_MODEL_BPE && !cJSON_IsArray(merges))
         status = heed_fail(HEED_FORMAT, "tokenizer.json: its model has no list of merges");
     if (!status)
