@@ -1,0 +1,328 @@
+#include "eval/evaluation.h"
+#include "base/try.h"
+#include "eval/reading.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define MOST_CACHE 1073741824.0 /* bytes of caches of readers that go side by side */
+enum { READERS = 9, LEAST_SEED = 1000 };
+
+typedef struct run {
+    const heed_evaluation *wanted;
+    heed_results *results;
+    heed_material material;
+    heed_model_info info;
+    float *logits; /* [vocabulary] */
+    double done, all;
+    const char *what;
+} run;
+
+static const char *spec_of(const run *r, int i)
+{
+    return i < 0 ? "" : r->wanted->spec[i];
+}
+
+static void advance(run *r, const char *spec, double tokens)
+{
+    r->done += tokens;
+    if (r->wanted->progress)
+        r->wanted->progress(r->wanted->context, r->what, spec, r->done, r->all);
+}
+
+static heed_status open_session(const run *r, const char *spec, int64_t chunk, heed_session **session)
+{
+    heed_session_options options = r->wanted->session;
+    options.context = r->wanted->suite.text;
+    options.chunk = chunk;
+    if (*spec)
+        options.attention = spec;
+    return heed_session_create(session, r->wanted->model, &options);
+}
+
+static heed_status save(const run *r)
+{
+    return r->wanted->file ? heed_results_write(r->results, r->wanted->file) : HEED_OK;
+}
+
+static heed_status do_quiz(run *r, heed_session *session, const heed_task *task, heed_cell *cell, int trial)
+{
+    const heed_evaluation *e = r->wanted;
+    heed_dice dice = heed_dice_for(e->seed, (uint64_t)(LEAST_SEED + trial));
+    heed_task_wish wish = {.length = cell->length, .depth = cell->depth, .seed = heed_dice_next(&dice)};
+    heed_quiz quiz = {.questions = 0};
+    if (!task->by_depth) /* somewhere, but for every spec at the same place */
+        wish.depth = 1e-3 * (double)heed_dice_throw(&dice, 1001);
+    heed_status status = task->make(&r->material, &wish, &quiz);
+    if (!status)
+        status = heed_ask(session, &quiz, r->info.vocabulary, e->apart, r->logits, &cell->score);
+    heed_quiz_free(&quiz);
+    return status;
+}
+
+/* Whether a task has room in this length: decided by the shortest text that it would make. */
+static bool fits(const run *r, const heed_task *task, int64_t length)
+{
+    heed_quiz quiz = {.questions = 0};
+    const heed_task_wish wish = {.length = length, .depth = 0.5, .seed = r->wanted->seed};
+    const bool made = task->make(&r->material, &wish, &quiz) == HEED_OK;
+    heed_quiz_free(&quiz);
+    return made;
+}
+
+static int depths_of(const run *r, const heed_task *task)
+{
+    return task->by_depth ? r->wanted->suite.depths : 1;
+}
+
+static int trials_of(const run *r, const heed_task *task)
+{
+    return task->by_depth ? r->wanted->suite.trials : r->wanted->suite.quizzes;
+}
+
+static heed_status do_task(run *r, heed_session *session, const char *spec, const heed_task *task)
+{
+    const heed_suite *suite = &r->wanted->suite;
+    heed_cell cells[HEED_SUITE_LENGTHS * 16];
+    int count = 0;
+    r->what = task->name;
+    for (int l = 0; l < suite->lengths; l++)
+        for (int d = 0; d < depths_of(r, task); d++) {
+            heed_cell *cell = &cells[count];
+            *cell = (heed_cell){.task = task->name,
+                                .length = suite->length[l],
+                                .depth = task->by_depth ? heed_suite_depth(suite, d) : -1.0};
+            if (!fits(r, task, cell->length))
+                continue;
+            count++;
+            for (int t = 0; t < trials_of(r, task); t++) {
+                TRY(do_quiz(r, session, task, cell, (l * depths_of(r, task) + d) * 100 + t));
+                advance(r, spec, (double)cell->length);
+            }
+        }
+    if (!count)
+        return heed_fail(HEED_INVALID, "texts of %lld tokens have no room for the task %s",
+                         (long long)suite->text, task->name);
+    heed_result *result = heed_results_of(r->results, spec);
+    if (!result)
+        return HEED_NO_MEMORY;
+    TRY(heed_result_add(result, cells, count));
+    return save(r);
+}
+
+static double tokens_of_task(const run *r, const heed_task *task)
+{
+    double sum = 0.0;
+    for (int l = 0; l < r->wanted->suite.lengths; l++)
+        sum += (double)(r->wanted->suite.length[l] * depths_of(r, task) * trials_of(r, task));
+    return sum;
+}
+
+static heed_status do_speed(run *r, heed_session *session, const char *spec)
+{
+    const heed_suite *suite = &r->wanted->suite;
+    heed_pace pace;
+    heed_tokens text = {.id = NULL};
+    r->what = "speed";
+    heed_status status = heed_tokens_join(&text, &r->material.start);
+    if (!status)
+        status = heed_tokens_fill(&text, &r->material.book, 0, suite->text - text.count);
+    if (!status)
+        status = heed_pace_measure(session, text.id, suite->text - suite->written, suite->written, r->logits,
+                                   &pace);
+    heed_tokens_free(&text);
+    TRY(status);
+    heed_result *result = heed_results_of(r->results, spec);
+    if (!result)
+        return HEED_NO_MEMORY;
+    result->pace = pace;
+    result->paced = true;
+    advance(r, spec, (double)suite->text);
+    return save(r);
+}
+
+/* Speed first: the peak of the memory is that of a session that has done nothing else. */
+static heed_status do_spec(run *r, const char *spec)
+{
+    heed_session *session = NULL;
+    const heed_result *result = heed_results_of(r->results, spec);
+    if (!result)
+        return HEED_NO_MEMORY;
+    bool anything = r->wanted->speed && !result->paced;
+    for (const heed_task *const *task = r->wanted->task; *task; task++)
+        anything |= !heed_result_has(result, (*task)->name);
+    if (!anything)
+        return HEED_OK;
+    heed_status status = open_session(r, spec, r->wanted->session.chunk, &session);
+    if (!status && r->wanted->speed && !result->paced)
+        status = do_speed(r, session, spec);
+    for (const heed_task *const *task = r->wanted->task; *task && !status; task++)
+        if (!heed_result_has(heed_results_of(r->results, spec), (*task)->name))
+            status = do_task(r, session, spec, *task);
+    heed_session_free(session);
+    return status;
+}
+
+static void advance_reading(void *context, int64_t tokens)
+{
+    advance(context, NULL, (double)tokens);
+}
+
+/* Short texts from all over the book, then the long one from its beginning. */
+static heed_status read_texts(run *r, heed_reading *reading)
+{
+    const heed_suite *suite = &r->wanted->suite;
+    heed_status status = HEED_OK;
+    for (int64_t w = 0; w <= suite->windows && !status; w++) {
+        const bool whole = w == suite->windows;
+        const int64_t length = whole ? suite->text : suite->window;
+        heed_tokens text = {.id = NULL};
+        status = heed_tokens_join(&text, &r->material.start);
+        if (!status)
+            status = heed_tokens_fill(&text, &r->material.book,
+                                      whole ? 0 : r->material.book.count * (w + 1) / (suite->windows + 1),
+                                      length - text.count);
+        if (!status)
+            status =
+                heed_read_text(reading, text.id, length, whole ? HEED_READING_LONG : HEED_READING_WINDOW);
+        heed_tokens_free(&text);
+    }
+    return status;
+}
+
+static heed_status take_reading(run *r, heed_reader *reader, const char *spec)
+{
+    heed_result *result = heed_results_of(r->results, spec);
+    if (!result)
+        return HEED_NO_MEMORY;
+    result->read = true;
+    result->reading =
+        (heed_read_result){.window = heed_divergence_perplexity(&reader->window, 1),
+                           .text = heed_divergence_perplexity(&reader->all, 1),
+                           .last_quarter = heed_divergence_perplexity(&reader->last_quarter, 1),
+                           .kl_mean = heed_divergence_mean(&reader->all),
+                           .kl_999 = heed_divergence_quantile(&reader->all, 0.999),
+                           .same_top = (double)reader->all.same_top / (double)reader->all.positions,
+                           .positions = reader->all.positions};
+    return HEED_OK;
+}
+
+/* The reference and specs[0..count) side by side. */
+static heed_status read_group(run *r, const int *specs, int count)
+{
+    heed_reader reader[READERS] = {{NULL}};
+    heed_reading reading = {.reader = reader,
+                            .readers = count + 1,
+                            .vocabulary = r->info.vocabulary,
+                            .progress = advance_reading,
+                            .context = r};
+    heed_session_info info;
+    heed_status status = HEED_OK;
+    r->what = "text";
+    for (int i = 0; i <= count && !status; i++)
+        status = open_session(r, spec_of(r, i ? specs[i - 1] : -1), HEED_READING_STEP, &reader[i].session);
+    if (!status) {
+        heed_session_get_info(reader->session, &info);
+        reading.threads = info.threads;
+        status = heed_readers_create(&reading);
+    }
+    if (!status)
+        status = read_texts(r, &reading);
+    for (int i = 0; i <= count && !status; i++)
+        status = take_reading(r, &reader[i], spec_of(r, i ? specs[i - 1] : -1));
+    heed_readers_free(&reading);
+    for (int i = 0; i <= count; i++)
+        heed_session_free(reader[i].session);
+    return status ? status : save(r);
+}
+
+/* How many specs go side by side with the reference, which is read once for all of them. */
+static heed_status room_for_readers(const run *r, int *most)
+{
+    heed_session *session;
+    heed_session_info info;
+    TRY(open_session(r, "", HEED_READING_STEP, &session));
+    heed_session_get_info(session, &info);
+    heed_session_free(session);
+    const double each = info.cache_token_bytes * (double)r->wanted->suite.text + 1.0;
+    *most = MOST_CACHE / each < READERS ? (int)(MOST_CACHE / each) - 1 : READERS - 1;
+    *most = *most < 1 ? 1 : *most;
+    return HEED_OK;
+}
+
+/* Specs whose reading is not done, a group at a time; the first group also when only the reference is not. */
+static heed_status do_text(run *r)
+{
+    int group[READERS], count = 0, most;
+    const heed_result *own = heed_results_of(r->results, "");
+    if (!own)
+        return HEED_NO_MEMORY;
+    bool missing = !own->read;
+    TRY(room_for_readers(r, &most));
+    for (int i = 0; i <= r->wanted->specs; i++) {
+        if (i < r->wanted->specs) {
+            const heed_result *result = heed_results_of(r->results, r->wanted->spec[i]);
+            if (!result)
+                return HEED_NO_MEMORY;
+            if (!result->read)
+                group[count++] = i;
+        }
+        if (count == most || (i == r->wanted->specs && (count || missing))) {
+            TRY(read_group(r, group, count));
+            missing = false;
+            count = 0;
+        }
+    }
+    return HEED_OK;
+}
+
+static double work_of(const run *r)
+{
+    const heed_evaluation *e = r->wanted;
+    double all = 0.0;
+    for (int i = -1; i < e->specs; i++) {
+        const heed_result *result = heed_results_of(r->results, spec_of(r, i));
+        if (e->text && !(result && result->read))
+            all += (double)(e->suite.text + e->suite.windows * e->suite.window);
+        if (e->speed && !(result && result->paced))
+            all += (double)e->suite.text;
+        for (const heed_task *const *task = e->task; *task; task++)
+            if (!(result && heed_result_has(result, (*task)->name)))
+                all += tokens_of_task(r, *task);
+    }
+    return all;
+}
+
+/* What cannot be done is said before anything is. */
+static heed_status check_specs(const run *r)
+{
+    for (int i = -1; i < r->wanted->specs; i++) {
+        heed_session *session;
+        TRY(open_session(r, spec_of(r, i), r->wanted->session.chunk, &session));
+        heed_session_free(session);
+    }
+    return HEED_OK;
+}
+
+heed_status heed_evaluation_run(const heed_evaluation *wanted, heed_results *results)
+{
+    run r = {.wanted = wanted, .results = results};
+    heed_model_get_info(wanted->model, &r.info);
+    if (!r.info.generates)
+        return heed_fail(HEED_UNSUPPORTED, "%s models have no ideas of a next token to judge",
+                         r.info.architecture);
+    if (!heed_model_tokenizer(wanted->model))
+        return heed_fail(HEED_UNSUPPORTED, "the model has no tokeniser, so no task can be put to it");
+    TRY(check_specs(&r));
+    TRY(heed_material_create(&r.material, heed_model_tokenizer(wanted->model)));
+    r.logits = malloc((size_t)r.info.vocabulary * sizeof *r.logits);
+    heed_status status = r.logits ? HEED_OK : heed_fail(HEED_NO_MEMORY, "no memory for logits");
+    r.all = work_of(&r);
+    for (int i = -1; i < wanted->specs && !status; i++)
+        status = do_spec(&r, spec_of(&r, i));
+    if (!status && wanted->text)
+        status = do_text(&r);
+    free(r.logits);
+    heed_material_free(&r.material);
+    return status;
+}
