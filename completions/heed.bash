@@ -3,7 +3,7 @@
 _heed()
 {
     local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]} command=${COMP_WORDS[1]}
-    local commands="attend explain forms random info convert tokenize run logits perplexity compare embed map bench help"
+    local commands="attend explain forms random info convert tokenize run logits perplexity compare eval embed map bench help"
     COMPREPLY=()
 
     if ((COMP_CWORD == 1)); then
@@ -27,6 +27,8 @@ _heed()
     --cache) COMPREPLY=($(compgen -W "f32 f16 bf16 q8 q4" -- "$word")) && return ;;
     --pooling) COMPREPLY=($(compgen -W "mean cls last" -- "$word")) && return ;;
     --truncate) COMPREPLY=($(compgen -W "tail head middle error" -- "$word")) && return ;;
+    --suite) COMPREPLY=($(compgen -W "quick long" -- "$word")) && return ;;
+    --resume | --picture | --grid) COMPREPLY=($(compgen -f -- "$word")) && return ;;
     -m | --model | -f | --file) COMPREPLY=($(compgen -f -- "$word")) && return ;;
     -o | --output) COMPREPLY=($(compgen -f -- "$word")) && return ;;
     --threads | --layer | --top | --seed | --shape | --spec | --rounds | --only) return ;;
@@ -82,6 +84,10 @@ _heed()
     compare)
         COMPREPLY=($(compgen -W "--model --prompt --file --spec --context --attention --cache --exact --threads --parse-special --json --help" -- "$word"))
         [[ $word == -* ]] || COMPREPLY=($(compgen -f -- "$word"))
+        ;;
+    eval)
+        COMPREPLY=($(compgen -W "--model --spec --suite --tasks --length --seed --apart --resume --picture --grid --attention --cache
+            --exact --threads --json --csv --help" -- "$word"))
         ;;
     perplexity)
         COMPREPLY=($(compgen -W "--model --context --attention --cache --exact --threads --parse-special --json --help" \

@@ -164,6 +164,20 @@ static void an_array_for_numpy_is_aligned_and_says_its_shape(void **state)
     assert_said((char *)text + 10, "'shape': (6,), }");
 }
 
+static void the_front_holds_what_nothing_beats(void **state)
+{
+    (void)state;
+    /* memory and loss; 1 is beaten by 0, 4 by 3 (as good, less memory), 5 was not measured */
+    const double at[] = {1.0, 2.0, 3.0, 4.0, 5.0, 0.5, 3.0}, loss[] = {9.0, 9.5, 4.0, 2.0, 2.0, NAN, 4.0};
+    const bool low[] = {true, false, true, true, false, false, true};
+    bool front[7];
+    heed_plot_front(at, loss, false, 7, front);
+    assert_memory_equal(front, low, sizeof low);
+    const bool high[] = {true, true, false, false, false, false, false};
+    heed_plot_front(at, loss, true, 7, front);
+    assert_memory_equal(front, high, sizeof high);
+}
+
 #ifdef HEED_HAVE_PICTURES
 
 static const char *const words[] = {"The",
@@ -314,6 +328,45 @@ static void a_text_is_coloured_by_what_it_received(void **state)
     assert_int_equal(heed_plot_draw_text("t.png", &none), HEED_OK);
 }
 
+static void points_of_the_front_are_red_and_the_others_blue(void **state)
+{
+    (void)state;
+    const double at[] = {1.0, 2.0, 40.0, NAN}, loss[] = {0.1, 0.2, 0.0, 1.0},
+                 recall[] = {50.0, 60.0, NAN, 1.0};
+    const char *const name[] = {"own", "streaming", "a spec", "not measured"};
+    const heed_plot_panel panel[] = {{"KL", false, true, loss}, {"right %", true, false, recall}};
+    const heed_plot_points plot = {"Quality", "a subtitle", "cache, MB", at, name, 4, panel, 2};
+    if (heed_plot_draw_points("p.png", &plot) || heed_plot_draw_points("p.svg", &plot))
+        fail_msg("%s", heed_message());
+    cairo_surface_t *picture = read_picture("p.png");
+    const int red = count_pixels(picture, 0xcc4019), blue = count_pixels(picture, 0x07519c);
+    cairo_surface_destroy(picture);
+    /* discs of about 50 pixels, of which some 30 are of the full colour: 2 + 2 on the fronts, 1 beside */
+    if (red < 100 || blue < 20 || blue > 60)
+        fail_msg("%d red and %d blue pixels", red, blue);
+    assert_svg("p.svg", 1 << 20);
+    const heed_plot_points none = {NULL, NULL, "MB", at, name, 0, panel, 1};
+    assert_int_equal(heed_plot_draw_points("p.png", &none), HEED_OK);
+}
+
+static void tables_have_a_cell_for_each_share(void **state)
+{
+    (void)state;
+    const char *const row[] = {"0 %", "50 %", "100 %"}, *const col[] = {"512", "2048"},
+                      *const name[] = {"own", "streaming"};
+    const double share[] = {1, 1, 1, 1, 1, 1, 0, NAN, 0, 0, 0, 1};
+    const heed_plot_tables plot = {"Recall", NULL, "depth", "tokens", row, col, name, 2, 3, 2, share};
+    if (heed_plot_draw_tables("t.png", &plot) || heed_plot_draw_tables("t.svg", &plot))
+        fail_msg("%s", heed_message());
+    cairo_surface_t *picture = read_picture("t.png");
+    const int dark = count_pixels(picture, 0x07519c); /* the colour of a share of 1 */
+    cairo_surface_destroy(picture);
+    /* seven cells of 37 x 19 pixels, less their numbers */
+    if (dark < 7 * 37 * 19 * 3 / 4 || dark > 7 * 37 * 19)
+        fail_msg("%d dark pixels", dark);
+    assert_svg("t.svg", 1 << 20);
+}
+
 static void a_picture_that_cannot_be_written_leaves_nothing(void **state)
 {
     (void)state;
@@ -342,11 +395,14 @@ int main(void)
         cmocka_unit_test(tiles_in_any_order_from_any_thread_give_the_same),
         cmocka_unit_test(labels_show_every_byte_or_its_number),
         cmocka_unit_test(an_array_for_numpy_is_aligned_and_says_its_shape),
+        cmocka_unit_test(the_front_holds_what_nothing_beats),
 #ifdef HEED_HAVE_PICTURES
         cmocka_unit_test(a_matrix_has_a_cell_of_the_right_colour_for_each_weight),
         cmocka_unit_test(pictures_of_any_length_stay_small),
         cmocka_unit_test(a_grid_has_a_frame_for_each_head),
         cmocka_unit_test(a_text_is_coloured_by_what_it_received),
+        cmocka_unit_test(points_of_the_front_are_red_and_the_others_blue),
+        cmocka_unit_test(tables_have_a_cell_for_each_share),
         cmocka_unit_test(a_picture_that_cannot_be_written_leaves_nothing),
 #endif
     };

@@ -39,7 +39,7 @@ typedef struct eval_run {
     heed_model *model;
     heed_evaluation evaluation;
     heed_results results;
-    char **spec; /* [specs] canonical */
+    char **spec; /* [specs] */
     cli_progress progress;
     char what[64];
 } eval_run;
@@ -90,6 +90,17 @@ static heed_status choose_tasks(const char *list, heed_evaluation *evaluation)
     return HEED_OK;
 }
 
+/* Specs go by what was written: the canonical text leaves out clauses that are defaults, but here they
+ * replace what the model has. */
+static char *trimmed(const char *spec)
+{
+    spec += strspn(spec, " \t\n");
+    size_t size = strlen(spec);
+    while (size && strchr(" \t\n", spec[size - 1]))
+        size--;
+    return strndup(spec, size);
+}
+
 static heed_status take_specs(eval_run *run)
 {
     const cli_list *list = &run->wanted->spec;
@@ -97,11 +108,10 @@ static heed_status take_specs(eval_run *run)
     if (!run->spec)
         return heed_fail(HEED_NO_MEMORY, "no memory for specs");
     for (int i = 0; i < list->count; i++) {
-        char canonical[4096];
-        TRY(heed_spec_canonical(list->word[i], NULL, canonical, sizeof canonical));
-        run->spec[i] = strdup(canonical);
-        if (!run->spec[i])
-            return heed_fail(HEED_NO_MEMORY, "no memory for specs");
+        heed_status status = heed_spec_canonical(list->word[i], NULL, NULL, 0); /* is it a spec at all? */
+        if (!status && !(run->spec[i] = trimmed(list->word[i])))
+            status = heed_fail(HEED_NO_MEMORY, "no memory for specs");
+        TRY(status);
         for (int j = 0; j < i; j++)
             if (!strcmp(run->spec[i], run->spec[j]))
                 return heed_fail(HEED_INVALID, "--spec %.300s is given twice", run->spec[i]);

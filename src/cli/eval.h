@@ -7,7 +7,7 @@
 
 /* The model's own attention first, then the specs as they were given. */
 typedef struct cli_eval_row {
-    const char *name; /* canonical spec; "the model's own attention" */
+    const char *name; /* the spec; "the model's own attention" */
     const heed_result *result;
 } cli_eval_row;
 

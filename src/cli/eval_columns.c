@@ -103,8 +103,10 @@ void cli_eval_choose_columns(cli_eval_columns *all, const cli_eval_table *table)
         add_fixed(all, TEXT);
     const int first = all->count;
     add_tasks(all, table);
-    if (all->count > first)
+    if (all->count > first) {
         all->column[first].head[0] = "right %";
+        all->column[first].width += 2;
+    }
     if (table->evaluation->speed)
         add_fixed(all, SPEED);
 }

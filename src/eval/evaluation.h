@@ -15,7 +15,7 @@ typedef struct heed_evaluation {
     bool apart;                /* policies act on contexts before they know the question */
     bool text, speed;          /* read the text; measure the speed */
     const heed_task *task[16]; /* tasks to do, ended by NULL */
-    const char *const *spec;   /* [specs] canonical, clauses that replace those of the model's own */
+    const char *const *spec;   /* [specs] clauses that replace those of the model's own */
     int specs;
     const char *file; /* of results, written after each piece of work; NULL: none */
     /* `what` is being done, to `spec` (NULL: to several); tokens fed of all that will be. */

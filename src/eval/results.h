@@ -25,7 +25,7 @@ typedef struct heed_read_result {
 
 /* One form of attention. */
 typedef struct heed_result {
-    char *spec; /* canonical; "" for the model's own */
+    char *spec; /* as it was given; "" for the model's own */
     bool read, paced;
     heed_read_result reading;
     heed_pace pace;

@@ -37,13 +37,12 @@ static const field pace_fields[] = {PACE(prefill),    PACE(decode),     PACE(byt
 static const field key_fields[] = {KEY(model), KEY(suite), KEY(seed), KEY(length), KEY(question)};
 enum { KEYS = sizeof key_fields / sizeof *key_fields, NUMBERS = 6 };
 
-/* What a number that is none (JSON has no NaN) is written as. */
-static void add_number(cJSON *object, const char *name, double x)
+/* So that the same number is read again; null for one that is none, which JSON does not have. */
+static cJSON *number_of(double x)
 {
-    if (isfinite(x))
-        cJSON_AddNumberToObject(object, name, x);
-    else
-        cJSON_AddNullToObject(object, name);
+    char text[40];
+    snprintf(text, sizeof text, "%.17g", x);
+    return isfinite(x) ? cJSON_CreateRaw(text) : cJSON_CreateNull();
 }
 
 static cJSON *numbers(const field *fields, const void *values)
@@ -52,7 +51,7 @@ static cJSON *numbers(const field *fields, const void *values)
     for (int i = 0; i < NUMBERS; i++) {
         double x;
         memcpy(&x, (const char *)values + fields[i].offset, sizeof x);
-        add_number(object, fields[i].name, x);
+        cJSON_AddItemToObject(object, fields[i].name, number_of(x));
     }
     return object;
 }
@@ -66,8 +65,12 @@ static cJSON *cells_of(const heed_result *result, const char *task)
         const double column[COLUMNS] = {(double)cell->length, cell->depth,        (double)s->asked,
                                         (double)s->exact,     (double)s->choices, (double)s->chosen,
                                         (double)s->tokens,    (double)s->right,   s->nll};
-        if (!strcmp(cell->task, task))
-            cJSON_AddItemToArray(cells, cJSON_CreateDoubleArray(column, COLUMNS));
+        if (strcmp(cell->task, task))
+            continue;
+        cJSON *columns = cJSON_CreateArray();
+        for (int c = 0; c < COLUMNS; c++)
+            cJSON_AddItemToArray(columns, number_of(column[c]));
+        cJSON_AddItemToArray(cells, columns);
     }
     return cells;
 }

@@ -26,6 +26,18 @@ heed_status heed_plot_draw_text(const char *path, const heed_plot_text *plot)
     return refuse(path);
 }
 
+heed_status heed_plot_draw_points(const char *path, const heed_plot_points *plot)
+{
+    (void)plot;
+    return refuse(path);
+}
+
+heed_status heed_plot_draw_tables(const char *path, const heed_plot_tables *plot)
+{
+    (void)plot;
+    return refuse(path);
+}
+
 #else
 typedef int heed_no_pictures; /* ISO C wants something in a file */
 #endif

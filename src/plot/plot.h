@@ -66,4 +66,37 @@ typedef struct heed_plot_text {
 } heed_plot_text;
 heed_status heed_plot_draw_text(const char *path, const heed_plot_text *plot);
 
+/* Points in one or several panels that share them: a measure against memory, say. The points that no other
+ * one beats in both are joined: the Pareto front. */
+typedef struct heed_plot_panel {
+    const char *measure; /* the axis that goes up */
+    bool high_is_good;
+    bool powers;         /* a logarithmic axis; values that are not above 0 stand at its lower end */
+    const double *value; /* [points]; NaN: not shown */
+} heed_plot_panel;
+typedef struct heed_plot_points {
+    const char *title, *subtitle;
+    const char *across;      /* the axis that goes right, on which less is better; logarithmic */
+    const double *at;        /* [points] above 0 */
+    const char *const *name; /* [points] for the legend, in which they are numbered from 0 */
+    int points;
+    const heed_plot_panel *panel;
+    int panels;
+} heed_plot_points;
+heed_status heed_plot_draw_points(const char *path, const heed_plot_points *plot);
+
+/* Which points no other one beats: none is as good in both and better in one. Writes `front` [points]. */
+void heed_plot_front(const double *at, const double *value, bool high_is_good, int points, bool *front);
+
+/* Shares 0..1 in small tables beside each other, one a row of `table`: [tables, rows, cols], NaN: empty. */
+typedef struct heed_plot_tables {
+    const char *title, *subtitle;
+    const char *down, *across;           /* what rows and columns are */
+    const char *const *row, *const *col; /* their names */
+    const char *const *name;             /* [tables] */
+    int tables, rows, cols;
+    const double *share;
+} heed_plot_tables;
+heed_status heed_plot_draw_tables(const char *path, const heed_plot_tables *plot);
+
 #endif

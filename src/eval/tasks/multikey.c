@@ -4,7 +4,7 @@
 #include "eval/task.h"
 #include "eval/words.h"
 
-enum { KEYS = 6, ASKED = 4 };
+enum { KEYS = 4 };
 
 static heed_status write(const heed_material *material, heed_dice *dice, heed_hidden *hidden)
 {
@@ -16,8 +16,8 @@ static heed_status write(const heed_material *material, heed_dice *dice, heed_hi
                               noun[i]));
     const int first = (int)heed_dice_throw(dice, KEYS);
     TRY(heed_material_tokens(material, "\n", &hidden->tail.text));
-    for (int i = 0; i < ASKED; i++) {
-        const int key = (first + 5 * i) % KEYS; /* 5 and KEYS have no common factor: all are different */
+    for (int i = 0; i < KEYS; i++) {
+        const int key = (first + 3 * i) % KEYS; /* 3 and KEYS have no common factor: each once */
         TRY(heed_material_say(material, &hidden->tail.text,
                               "\nQuestion: What is the secret word of %s?\nAnswer: The secret word of %s is",
                               place[key], place[key]));
