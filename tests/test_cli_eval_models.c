@@ -28,7 +28,8 @@ static double number(const cJSON *object, const char *name)
 static void a_needle_is_found_where_it_can_be_seen(void **state)
 {
     (void)state;
-    run("eval -m smollm2 --length 256 --tasks text,needle,copying --spec \"where=causal & (window(48) | "
+    run("eval -m smollm2 --threads 1 --length 192 --tasks text,needle,copying --spec \"where=causal & "
+        "(window(48) | "
         "first(4))\" "
         "--spec cache=q8 --json");
     if (ran.status)
