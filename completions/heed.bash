@@ -3,7 +3,7 @@
 _heed()
 {
     local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]} command=${COMP_WORDS[1]}
-    local commands="attend explain forms random info convert tokenize run logits perplexity compare eval embed map bench help"
+    local commands="attend explain forms random info convert tokenize run logits perplexity compare eval tune embed map bench help"
     COMPREPLY=()
 
     if ((COMP_CWORD == 1)); then
@@ -88,6 +88,9 @@ _heed()
     eval)
         COMPREPLY=($(compgen -W "--model --spec --suite --tasks --length --seed --apart --resume --picture --grid --attention --cache
             --exact --threads --json --csv --help" -- "$word"))
+        ;;
+    tune)
+        COMPREPLY=($(compgen -W "--model --budget --policy --type --length --seed --heads --exact --threads --json --help" -- "$word"))
         ;;
     perplexity)
         COMPREPLY=($(compgen -W "--model --context --attention --cache --exact --threads --parse-special --json --help" \

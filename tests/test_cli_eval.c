@@ -264,11 +264,9 @@ static int make_folder(void **state)
 
 static int remove_folder(void **state)
 {
-    static const char *const files[] = {"tiny/config.json", "tiny/model.safetensors", "tiny/tokenizer.json",
-                                        "no_tokens/config.json", "no_tokens/model.safetensors"};
-    for (int i = 0; i < 5; i++)
-        unlink(files[i]);
-    return rmdir("tiny") || rmdir("no_tokens") || program_folder_remove(state);
+    remove_model("tiny");
+    remove_model("no_tokens");
+    return program_folder_remove(state);
 }
 
 int main(void)

@@ -1,6 +1,7 @@
 #include "eval/ask.h"
 #include "base/clock.h"
 #include "base/try.h"
+#include "eval/usage.h"
 
 static heed_status feed(heed_session *session, const int32_t *tokens, int64_t count, float *logits)
 {
@@ -31,14 +32,6 @@ heed_status heed_ask(heed_session *session, const heed_quiz *quiz, int64_t vocab
     return HEED_OK;
 }
 
-static void usage_of(const heed_session *session, heed_session_usage *usage)
-{
-    heed_session_info info;
-    heed_session_get_info(session, &info);
-    const size_t bytes = (size_t)(info.cache_token_bytes * (double)heed_session_length(session, 0));
-    *usage = (heed_session_usage){.bytes = bytes, .peak_bytes = bytes};
-}
-
 heed_status heed_pace_measure(heed_session *session, const int32_t *tokens, int64_t read, int64_t written,
                               float *logits, heed_pace *pace)
 {
@@ -47,11 +40,11 @@ heed_status heed_pace_measure(heed_session *session, const int32_t *tokens, int6
     const double begin = heed_seconds();
     TRY(feed(session, tokens, read, logits));
     const double between = heed_seconds();
-    usage_of(session, &before);
+    heed_usage_of(session, &before);
     for (int64_t i = 0; i < written; i++)
         TRY(feed(session, tokens + read + i, 1, logits));
     const double end = heed_seconds();
-    usage_of(session, &after);
+    heed_usage_of(session, &after);
     *pace = (heed_pace){.prefill = (double)read / (between - begin),
                         .decode = (double)written / (end - between),
                         .bytes = (double)after.bytes,

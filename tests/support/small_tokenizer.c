@@ -35,3 +35,14 @@ void make_model_with_tokenizer(const char *folder, const char *model)
     snprintf(to, sizeof to, "%s/tokenizer.json", folder);
     write_tokenizer(to);
 }
+
+void remove_model(const char *folder)
+{
+    static const char *const files[] = {"config.json", "model.safetensors", "tokenizer.json"};
+    char path[1024];
+    for (int i = 0; i < 3; i++) {
+        snprintf(path, sizeof path, "%s/%s", folder, files[i]);
+        unlink(path);
+    }
+    rmdir(folder);
+}

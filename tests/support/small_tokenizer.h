@@ -5,4 +5,7 @@
 /* Makes a folder with the files of a small model (see small_models.h) and a tokenizer.json. */
 void make_model_with_tokenizer(const char *folder, const char *model);
 
+/* Removes it. */
+void remove_model(const char *folder);
+
 #endif

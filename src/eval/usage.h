@@ -1,0 +1,10 @@
+/* What a session's caches take now. */
+#ifndef HEED_EVAL_USAGE_H
+#define HEED_EVAL_USAGE_H
+
+#include <heed/model.h>
+
+double heed_usage_bytes(const heed_session *session);
+void heed_usage_of(const heed_session *session, heed_session_usage *usage);
+
+#endif
