@@ -1,6 +1,7 @@
 /* From logits to the next token. */
 #include <heed/sampling.h>
 
+#include "base/philox.h"
 #include "base/try.h"
 
 #include <math.h>
@@ -22,25 +23,10 @@ struct heed_sampler {
     int32_t *count;       /* [vocabulary] how often a token was there; zero between calls */
 };
 
-/* One of ten rounds of Philox 4x32. */
-static void philox_round(uint32_t c[4], const uint32_t key[2])
-{
-    const uint64_t a = (uint64_t)0xD2511F53u * c[0], b = (uint64_t)0xCD9E8D57u * c[2];
-    const uint32_t next[4] = {(uint32_t)(b >> 32) ^ c[1] ^ key[0], (uint32_t)b,
-                              (uint32_t)(a >> 32) ^ c[3] ^ key[1], (uint32_t)a};
-    memcpy(c, next, sizeof next);
-}
-
 double heed_uniform(uint64_t seed, uint64_t stream, uint64_t position)
 {
-    uint32_t c[4] = {(uint32_t)position, (uint32_t)(position >> 32), (uint32_t)stream,
-                     (uint32_t)(stream >> 32)};
-    uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
-    for (int round = 0; round < 10; round++) {
-        philox_round(c, key);
-        key[0] += 0x9E3779B9u;
-        key[1] += 0xBB67AE85u;
-    }
+    uint32_t c[4];
+    heed_philox_at(seed, stream, position, c);
     const uint64_t bits = (uint64_t)c[1] << 32 | c[0];
     return (double)(bits >> 11) * 0x1p-53;
 }
