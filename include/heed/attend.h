@@ -55,10 +55,13 @@ enum heed_with {
     HEED_WITH_SCRATCH = 2048,       /**< every execution brings its scratch, so the plan keeps none */
     /** Each kv head holds keys of its own: seq is [batch, G], k_pos [batch, G, M] (with POSITIONS) and, with
      * PAGES, page_table [batch, G, pages] and the pools [pages, 1, page, D or E]; q_seq stays [batch].
-     * Default positions of queries need the same seq for all kv heads of a batch entry. */
+     * Default numbers and positions of queries need the same seq for all kv heads of a batch entry: else
+     * q_seq and q_pos are needed. Not with BACKWARD, SEGMENTS, or heads that mix. */
     HEED_WITH_KEYS_BY_HEAD = 4096,
     HEED_WITH_START = 8192, /**< start: where key 0 and with it the default positions begin */
-    HEED_WITH_MASS = 16384, /**< mass: log(mass) is added to a key's logits, as if it stood there so often */
+    /** mass: log(mass) is added to a key's logits, after soft caps, as if it stood there so often. `select`
+     * chooses among keys without their masses. Not with BACKWARD; softmax, softmax1 and sink only. */
+    HEED_WITH_MASS = 16384,
     HEED_WITH_SUMMARIES = 32768, /**< what selectors make of keys comes with the keys: heed_plan_summarise */
 };
 

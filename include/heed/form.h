@@ -121,8 +121,8 @@ typedef struct heed_inputs {
     int64_t query_segment_stride, key_segment_stride; /**< per batch entry; 0 when shared */
     const uint8_t *mask; /**< [batch or 1][H or 1][N][M], last dimension contiguous */
     int64_t mask_batch_stride, mask_head_stride, mask_row_stride;
-    const int32_t *key_end;   /**< [batch] 1 + the largest position of the keys that exist */
-    const int32_t *key_count; /**< [batch] keys that exist */
+    const int32_t *key_end;   /**< [batch] 1 + the largest position of the keys of this kv head that exist */
+    const int32_t *key_count; /**< [batch] keys of this kv head that exist */
     int64_t keys;             /**< M */
 } heed_inputs;
 

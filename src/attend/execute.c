@@ -1,77 +1,14 @@
 /* Executing a plan: checks the tensors, lays positions and parameters into scratch, and hands over to the
  * kernels. */
 #include "attend/execute.h"
+#include "attend/place.h"
 #include "base/try.h"
 #include <math.h>
 #include <string.h>
 
-/* Two passes over the same code: with base NULL it measures, with memory it fills. */
-typedef struct setup {
-    heed_arena arena;
-    heed_run *run;
-    int32_t *query_pos, *key_pos, *query_count, *key_count, *key_end;
-    int32_t *sub_min, *sub_max, *block_min, *block_max;
-} setup;
-
-static bool key_positions_by_batch(const heed_plan *plan)
-{
-    return plan->problem.with & HEED_WITH_POSITIONS;
-}
-
-static setup take_setup(const heed_plan *plan, void *base)
-{
-    setup s = {.arena = {.base = base}};
-    const heed_problem *p = &plan->problem;
-    const size_t B = (size_t)p->batch, N = (size_t)p->queries, M = (size_t)p->keys;
-    const size_t rows = key_positions_by_batch(plan) ? B : 1;
-    const size_t subs = (M + HEED_SUB - 1) / HEED_SUB, blocks = (M + HEED_KEYS - 1) / HEED_KEYS;
-    s.run = heed_arena_take(&s.arena, 1, sizeof *s.run);
-    heed_pipeline *pipeline = heed_arena_take(&s.arena, (size_t)plan->pipelines, sizeof *pipeline);
-    s.query_pos = heed_arena_take(&s.arena, B * N, sizeof(int32_t));
-    s.key_pos = heed_arena_take(&s.arena, rows * M, sizeof(int32_t));
-    s.query_count = heed_arena_take(&s.arena, B, sizeof(int32_t));
-    s.key_count = heed_arena_take(&s.arena, B, sizeof(int32_t));
-    s.key_end = heed_arena_take(&s.arena, B, sizeof(int32_t));
-    s.sub_min = heed_arena_take(&s.arena, rows * subs, sizeof(int32_t));
-    s.sub_max = heed_arena_take(&s.arena, rows * subs, sizeof(int32_t));
-    s.block_min = heed_arena_take(&s.arena, rows * blocks, sizeof(int32_t));
-    s.block_max = heed_arena_take(&s.arena, rows * blocks, sizeof(int32_t));
-    if (base)
-        memcpy(pipeline, plan->pipeline, (size_t)plan->pipelines * sizeof *pipeline);
-    for (int i = 0; i < plan->pipelines; i++)
-        for (int f = 0; f < plan->pipeline[i].forms; f++) {
-            const heed_form_state *form = &plan->pipeline[i].form[f];
-            if (!form->form->derived_floats)
-                continue;
-            float *derived =
-                heed_arena_take(&s.arena, (size_t)form->form->derived_floats(form), sizeof(float));
-            if (base)
-                pipeline[i].form[f].derived = derived;
-        }
-    if (!base)
-        return s;
-    *s.run = (heed_run){.plan = plan,
-                        .pipeline = pipeline,
-                        .query_pos = s.query_pos,
-                        .key_pos = s.key_pos,
-                        .key_pos_stride = rows > 1 ? (int64_t)M : 0,
-                        .query_count = s.query_count,
-                        .key_count = s.key_count,
-                        .sub_min = s.sub_min,
-                        .sub_max = s.sub_max,
-                        .block_min = s.block_min,
-                        .block_max = s.block_max,
-                        .subs = (int64_t)subs,
-                        .blocks = (int64_t)blocks};
-    s.run->inputs.key_end = s.key_end;
-    s.run->inputs.key_count = s.key_count;
-    s.run->inputs.keys = p->keys;
-    return s;
-}
-
 size_t heed_run_tables(const heed_plan *plan)
 {
-    return take_setup(plan, NULL).arena.used;
+    return heed_take_setup(plan, NULL).arena.used;
 }
 
 static heed_status check_shape(const char *name, const heed_tensor *tensor, heed_type type,
@@ -101,161 +38,10 @@ static heed_status check_inputs(const heed_plan *plan, const heed_tensor *q, con
     const heed_problem *p = &plan->problem;
     const bool paged = p->with & HEED_WITH_PAGES;
     const int64_t first = paged ? -1 : p->batch, rows = paged ? p->page : p->keys;
+    const int64_t heads = paged && heed_keys_by_kv_head(plan) ? 1 : p->kv_heads;
     TRY(check_shape("q", q, p->q_type, (int64_t[]){p->batch, p->heads, p->queries, p->dim}));
-    TRY(check_shape("k", k, p->k_type, (int64_t[]){first, p->kv_heads, rows, p->dim}));
-    TRY(check_shape("v", v, p->v_type, (int64_t[]){first, p->kv_heads, rows, p->value_dim}));
-    return HEED_OK;
-}
-
-/* An i32 tensor [n] or [batch, n]; entry (b, i). */
-static int32_t entry(const heed_tensor *tensor, int64_t b, int64_t i)
-{
-    const char *at = tensor->data;
-    at += tensor->rank == 2 ? (tensor->shape[0] == 1 ? 0 : b * tensor->stride[0]) + i * tensor->stride[1]
-                            : i * tensor->stride[0];
-    int32_t x;
-    memcpy(&x, at, sizeof x);
-    return x;
-}
-
-static heed_status check_list(const char *name, const heed_tensor *tensor, int64_t batch, int64_t n,
-                              bool by_batch)
-{
-    if (tensor->type != HEED_I32)
-        return heed_fail(HEED_INVALID, "%s is %s, it must be i32", name, heed_type_name(tensor->type));
-    const bool flat = tensor->rank == 1 && tensor->shape[0] == n;
-    const bool rows = by_batch && tensor->rank == 2 && tensor->shape[1] == n &&
-                      (tensor->shape[0] == batch || tensor->shape[0] == 1);
-    if (!flat && !rows)
-        return heed_fail(HEED_INVALID, "%s must be [%lld]%s", name, (long long)n,
-                         by_batch ? " or have the batch in front" : "");
-    return HEED_OK;
-}
-
-static heed_status count_what_exists(setup *s, const heed_plan *plan, const heed_extra *extra)
-{
-    const heed_problem *p = &plan->problem;
-    const bool seq = extra->seq.data, own = extra->q_seq.data;
-    if ((seq || own) && !(p->with & HEED_WITH_SEQ))
-        return heed_fail(HEED_INVALID, "seq is given, but the plan was made without HEED_WITH_SEQ");
-    if (own && !seq)
-        return heed_fail(HEED_INVALID, "q_seq needs seq");
-    if (seq)
-        TRY(check_list("seq", &extra->seq, p->batch, p->batch, false));
-    if (own)
-        TRY(check_list("q_seq", &extra->q_seq, p->batch, p->batch, false));
-    for (int64_t b = 0; b < p->batch; b++) {
-        const int64_t keys = seq ? entry(&extra->seq, 0, b) : p->keys;
-        if (keys < 0 || keys > p->keys)
-            return heed_fail(HEED_INVALID, "seq[%lld] is %lld, it must be 0 to %lld", (long long)b,
-                             (long long)keys, (long long)p->keys);
-        int64_t queries = keys - (p->keys - p->queries);
-        if (own) {
-            queries = entry(&extra->q_seq, 0, b);
-            if (queries < 0 || queries > p->queries)
-                return heed_fail(HEED_INVALID, "q_seq[%lld] is %lld, it must be 0 to %lld", (long long)b,
-                                 (long long)queries, (long long)p->queries);
-        }
-        s->key_count[b] = (int32_t)keys;
-        s->query_count[b] = (int32_t)(queries < 0 ? 0 : queries > p->queries ? p->queries : queries);
-    }
-    return HEED_OK;
-}
-
-static heed_status beyond(const char *name, int64_t i, int64_t pos)
-{
-    return heed_fail(HEED_INVALID, "%s[%lld] is %lld, positions must be smaller in size than 2^30", name,
-                     (long long)i, (long long)pos);
-}
-
-static heed_status place_queries(setup *s, const heed_plan *plan, const heed_extra *extra)
-{
-    const heed_problem *p = &plan->problem;
-    const heed_tensor *given = &extra->q_pos;
-    if (given->data)
-        TRY(check_list("q_pos", given, p->batch, p->queries, true));
-    for (int64_t b = 0; b < p->batch; b++) {
-        const int64_t shift = extra->q_seq.data ? s->key_count[b] - s->query_count[b] : p->keys - p->queries;
-        for (int64_t i = 0; i < p->queries; i++) {
-            const int64_t pos = given->data ? entry(given, b, i) : i + shift;
-            if (pos > HEED_POSITION_LIMIT || pos < -HEED_POSITION_LIMIT)
-                return beyond("q_pos", i, pos);
-            s->query_pos[b * p->queries + i] = (int32_t)pos;
-        }
-    }
-    return HEED_OK;
-}
-
-static void bounds(const int32_t *pos, int64_t n, int32_t *least, int32_t *most)
-{
-    *least = *most = pos[0];
-    for (int64_t i = 1; i < n; i++) {
-        *least = pos[i] < *least ? pos[i] : *least;
-        *most = pos[i] > *most ? pos[i] : *most;
-    }
-}
-
-/* Keys that some entry of the batch has; nothing is asked about others. */
-static int64_t most_keys(const setup *s, const heed_plan *plan)
-{
-    int32_t most = 0;
-    for (int64_t b = 0; b < plan->problem.batch; b++)
-        most = s->key_count[b] > most ? s->key_count[b] : most;
-    return most;
-}
-
-/* Key j stands at position j. */
-static void count_keys(const setup *s, int64_t keys, int64_t batch)
-{
-    for (int32_t j = 0; j < (int32_t)keys; j++)
-        s->key_pos[j] = j;
-    const struct {
-        int32_t size, *least, *most;
-    } runs[] = {{HEED_SUB, s->sub_min, s->sub_max}, {HEED_KEYS, s->block_min, s->block_max}};
-    for (int i = 0; i < 2; i++)
-        for (int32_t n = 0, j = 0; j < (int32_t)keys; n++, j += runs[i].size) {
-            runs[i].least[n] = j;
-            runs[i].most[n] = (keys - j < runs[i].size ? (int32_t)keys : j + runs[i].size) - 1;
-        }
-    memcpy(s->key_end, s->key_count, (size_t)batch * sizeof *s->key_end);
-}
-
-static heed_status place_keys(setup *s, const heed_plan *plan, const heed_extra *extra)
-{
-    const heed_problem *p = &plan->problem;
-    const heed_tensor *given = &extra->k_pos;
-    const int64_t M = p->keys, rows = s->run->key_pos_stride ? p->batch : 1;
-    if (!given->data && M > HEED_POSITION_LIMIT)
-        return beyond("k_pos", M - 1, M - 1);
-    if (!given->data) {
-        s->run->key_pos_stride = 0; /* the same for the whole batch */
-        count_keys(s, most_keys(s, plan), p->batch);
-        return HEED_OK;
-    }
-    TRY(check_list("k_pos", given, p->batch, M, true));
-    for (int64_t b = 0; b < rows; b++) {
-        for (int64_t j = 0; j < M; j++) {
-            const int64_t pos = entry(given, b, j);
-            if (pos > HEED_POSITION_LIMIT || pos < -HEED_POSITION_LIMIT)
-                return beyond("k_pos", j, pos);
-            s->key_pos[b * M + j] = (int32_t)pos;
-        }
-        for (int64_t j = 0; j < M; j += HEED_SUB)
-            bounds(s->key_pos + b * M + j, M - j < HEED_SUB ? M - j : HEED_SUB,
-                   &s->sub_min[b * s->run->subs + j / HEED_SUB],
-                   &s->sub_max[b * s->run->subs + j / HEED_SUB]);
-        for (int64_t j = 0; j < M; j += HEED_KEYS)
-            bounds(s->key_pos + b * M + j, M - j < HEED_KEYS ? M - j : HEED_KEYS,
-                   &s->block_min[b * s->run->blocks + j / HEED_KEYS],
-                   &s->block_max[b * s->run->blocks + j / HEED_KEYS]);
-    }
-    for (int64_t b = 0; b < p->batch; b++) {
-        const int32_t *pos = s->key_pos + b * s->run->key_pos_stride;
-        int32_t least, most = -1;
-        if (s->key_count[b] > 0)
-            bounds(pos, s->key_count[b], &least, &most);
-        s->key_end[b] = most + 1;
-    }
+    TRY(check_shape("k", k, p->k_type, (int64_t[]){first, heads, rows, p->dim}));
+    TRY(check_shape("v", v, p->v_type, (int64_t[]){first, heads, rows, p->value_dim}));
     return HEED_OK;
 }
 
@@ -267,14 +53,14 @@ static heed_status bind_segments(heed_run *run, const heed_extra *extra)
     const heed_tensor *q = &extra->q_segment, *k = &extra->k_segment;
     if (!q->data || !k->data)
         return heed_fail(HEED_INVALID, "%s is missing", q->data ? "k_segment" : "q_segment");
-    TRY(check_list("q_segment", q, p->batch, p->queries, true));
-    TRY(check_list("k_segment", k, p->batch, p->keys, true));
+    TRY(heed_check_list("q_segment", q, p->batch, p->queries, true));
+    TRY(heed_check_list("k_segment", k, p->batch, p->keys, true));
     const heed_tensor *both[] = {q, k};
     for (int i = 0; i < 2; i++)
         if (both[i]->stride[both[i]->rank - 1] != sizeof(int32_t))
             return heed_fail(HEED_INVALID, "%s must be contiguous in its last dimension",
                              i ? "k_segment" : "q_segment");
-    heed_inputs *inputs = &run->inputs;
+    heed_inputs *inputs = run->inputs;
     inputs->query_segment = q->data;
     inputs->key_segment = k->data;
     inputs->query_segment_stride =
@@ -304,35 +90,103 @@ static heed_status bind_mask(heed_run *run, const heed_extra *extra)
                          "mask must be [%lld, %lld], with the batch in front, or [batch or 1, heads or 1] "
                          "in front, its last dimension contiguous",
                          (long long)p->queries, (long long)p->keys);
-    run->inputs.mask = mask->data;
-    run->inputs.mask_row_stride = mask->stride[r - 2];
-    run->inputs.mask_head_stride = r == 4 && mask->shape[1] > 1 ? mask->stride[1] : 0;
-    run->inputs.mask_batch_stride = r >= 3 && mask->shape[0] > 1 ? mask->stride[0] : 0;
+    run->inputs->mask = mask->data;
+    run->inputs->mask_row_stride = mask->stride[r - 2];
+    run->inputs->mask_head_stride = r == 4 && mask->shape[1] > 1 ? mask->stride[1] : 0;
+    run->inputs->mask_batch_stride = r >= 3 && mask->shape[0] > 1 ? mask->stride[0] : 0;
     return HEED_OK;
 }
 
-static heed_status check_pages(const heed_run *run, const heed_extra *extra)
+static heed_status check_page_shapes(const heed_run *run, const heed_tensor *table)
+{
+    const heed_problem *p = &run->plan->problem;
+    const bool by_head = heed_keys_by_kv_head(run->plan);
+    const int64_t pages = (p->keys + p->page - 1) / p->page;
+    const int last = by_head ? 2 : 1;
+    if (!table->data || table->type != HEED_I32 || table->rank != last + 1 || table->shape[0] != p->batch ||
+        (by_head && table->shape[1] != p->kv_heads) || table->shape[last] < pages) {
+        char heads[32] = "";
+        if (by_head)
+            snprintf(heads, sizeof heads, "%lld, ", (long long)p->kv_heads);
+        return heed_fail(HEED_INVALID, "page_table must be i32 [%lld, %sat least %lld]", (long long)p->batch,
+                         heads, (long long)pages);
+    }
+    if (run->k.shape[0] != run->v.shape[0])
+        return heed_fail(HEED_INVALID, "k has %lld pages, v has %lld", (long long)run->k.shape[0],
+                         (long long)run->v.shape[0]);
+    return HEED_OK;
+}
+
+static heed_status bind_pages(heed_run *run, const heed_extra *extra)
 {
     const heed_problem *p = &run->plan->problem;
     if (!(p->with & HEED_WITH_PAGES))
         return HEED_OK;
     const heed_tensor *table = &extra->page_table;
-    const int64_t pages = (p->keys + p->page - 1) / p->page;
-    if (!table->data || table->type != HEED_I32 || table->rank != 2 || table->shape[0] != p->batch ||
-        table->shape[1] < pages)
-        return heed_fail(HEED_INVALID, "page_table must be i32 [%lld, at least %lld]", (long long)p->batch,
-                         (long long)pages);
-    if (run->k.shape[0] != run->v.shape[0])
-        return heed_fail(HEED_INVALID, "k has %lld pages, v has %lld", (long long)run->k.shape[0],
-                         (long long)run->v.shape[0]);
-    for (int64_t b = 0; b < p->batch; b++)
-        for (int64_t i = 0; i * p->page < run->key_count[b]; i++) {
-            const int32_t page = entry(table, b, i);
+    const bool by_head = heed_keys_by_kv_head(run->plan);
+    TRY(check_page_shapes(run, table));
+    for (int64_t n = 0; n < p->batch * (by_head ? p->kv_heads : 1); n++) {
+        const int64_t b = n % p->batch, g = n / p->batch;
+        for (int64_t i = 0; i * p->page < heed_key_count(run, b, g); i++) {
+            const int32_t page = heed_list_entry(table, b, g, i);
             if (page < 0 || page >= run->k.shape[0])
                 return heed_fail(HEED_INVALID, "page_table[%lld, %lld] is %d, there are %lld pages",
                                  (long long)b, (long long)i, (int)page, (long long)run->k.shape[0]);
         }
+    }
+    run->page_table = table->data;
+    run->page_step[0] = table->stride[0];
+    run->page_step[1] = by_head ? table->stride[1] : 0;
+    run->page_step[2] = table->stride[table->rank - 1];
+    if (by_head) /* a page is of one kv head */
+        run->k.stride[1] = run->v.stride[1] = 0;
     return HEED_OK;
+}
+
+/* Masses of the keys that exist: a mass of 0 or below has no logarithm. */
+static heed_status check_masses(const heed_run *run, int64_t batch, int64_t kv_head)
+{
+    const float *mass = heed_masses(run, batch, kv_head);
+    for (int64_t j = 0; j < heed_key_count(run, batch, kv_head); j++)
+        if (!(mass[j] > 0.0f && mass[j] < INFINITY))
+            return heed_fail(HEED_INVALID, "mass[%lld] is %g, it must be a number above 0", (long long)j,
+                             (double)mass[j]);
+    return HEED_OK;
+}
+
+static heed_status bind_mass(heed_run *run, const heed_extra *extra)
+{
+    const heed_problem *p = &run->plan->problem;
+    const heed_tensor *mass = &extra->mass;
+    const bool by_head = heed_keys_by_kv_head(run->plan);
+    if (!mass->data)
+        return HEED_OK;
+    if (!(p->with & HEED_WITH_MASS))
+        return heed_fail(HEED_INVALID, "mass is given, but the plan was made without HEED_WITH_MASS");
+    const int last = by_head ? 2 : 1;
+    if (mass->type != HEED_F32 || mass->rank != last + 1 || mass->shape[0] != p->batch ||
+        (by_head && mass->shape[1] != p->kv_heads) || mass->shape[last] != p->keys ||
+        mass->stride[last] != sizeof(float))
+        return heed_fail(HEED_INVALID, "mass must be f32 [%lld, %s%lld], its last dimension contiguous",
+                         (long long)p->batch, by_head ? "kv heads, " : "", (long long)p->keys);
+    run->mass = mass->data;
+    run->mass_step[0] = mass->stride[0];
+    run->mass_step[1] = by_head ? mass->stride[1] : 0;
+    for (int64_t n = 0; n < p->batch * (by_head ? p->kv_heads : 1); n++)
+        TRY(check_masses(run, n % p->batch, n / p->batch));
+    return HEED_OK;
+}
+
+/* What kv heads share of the inputs. */
+static void share_inputs(heed_run *run)
+{
+    const int64_t kinds = heed_keys_by_kv_head(run->plan) ? run->plan->problem.kv_heads : 1;
+    for (int64_t g = 1; g < kinds; g++) {
+        const int32_t *end = run->inputs[g].key_end, *count = run->inputs[g].key_count;
+        run->inputs[g] = run->inputs[0];
+        run->inputs[g].key_end = end;
+        run->inputs[g].key_count = count;
+    }
 }
 
 /* Points every form at its parameters: given ones, else initial values. */
@@ -450,24 +304,20 @@ static heed_status start(const heed_plan *plan, const heed_tensor *q, const heed
                          const heed_tensor *v, const heed_extra *extra, void *scratch, heed_run **run_out)
 {
     TRY(check_inputs(plan, q, k, v));
-    if ((extra->q_pos.data || extra->k_pos.data) && !(plan->problem.with & HEED_WITH_POSITIONS))
-        return heed_fail(HEED_INVALID,
-                         "positions are given, but the plan was made without HEED_WITH_POSITIONS");
     TRY(check_capture(plan, &extra->capture));
-    setup s = take_setup(plan, scratch);
+    heed_setup s = heed_take_setup(plan, scratch);
     heed_run *run = s.run;
     run->q = *q;
     run->k = *k;
     run->v = *v;
     run->extra = extra;
     run->row_state = extra->row_state;
-    run->default_positions = !extra->q_pos.data && !extra->k_pos.data;
-    TRY(count_what_exists(&s, plan, extra));
-    TRY(place_queries(&s, plan, extra));
-    TRY(place_keys(&s, plan, extra));
+    TRY(heed_place(&s, extra));
     TRY(bind_segments(run, extra));
     TRY(bind_mask(run, extra));
-    TRY(check_pages(run, extra));
+    TRY(bind_pages(run, extra));
+    TRY(bind_mass(run, extra));
+    share_inputs(run);
     TRY(bind_params(run, extra));
     run->shared = (char *)scratch + s.arena.used;
     *run_out = run;

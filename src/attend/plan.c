@@ -70,6 +70,14 @@ static heed_status check_problem(heed_problem *p)
         return heed_fail(HEED_UNSUPPORTED, "gradients are not computed for paged keys and values");
     if (p->with & HEED_WITH_BACKWARD && (!is_floating(p->k_type) || !is_floating(p->v_type)))
         return heed_fail(HEED_UNSUPPORTED, "gradients are not computed for quantised keys and values");
+    const unsigned no_backward = HEED_WITH_KEYS_BY_HEAD | HEED_WITH_MASS;
+    if (p->with & HEED_WITH_BACKWARD && p->with & no_backward)
+        return heed_fail(HEED_UNSUPPORTED, "gradients are not computed %s",
+                         p->with & HEED_WITH_MASS ? "for keys with a mass"
+                                                  : "where kv heads hold keys of their own");
+    if (p->with & HEED_WITH_KEYS_BY_HEAD && p->with & HEED_WITH_SEGMENTS)
+        return heed_fail(HEED_UNSUPPORTED,
+                         "k_segment is the same for all kv heads, but here each holds keys of its own");
     if (p->with & HEED_WITH_TOP && (p->top < 1 || p->top > 4096))
         return heed_fail(HEED_INVALID, "top is %d, it must be 1 to 4096", p->top);
     return HEED_OK;
@@ -346,6 +354,23 @@ static heed_status check_storage(const heed_plan *plan, const heed_spec *spec, i
     return HEED_OK;
 }
 
+/* Keys that differ from kv head to kv head, and keys that stand for several. */
+static heed_status check_keys(const heed_plan *plan, const heed_pipeline *pipeline)
+{
+    const heed_form *heads = pipeline->form[pipeline->heads].form;
+    const heed_form *normalise = pipeline->form[pipeline->normalise].form;
+    if (plan->problem.with & HEED_WITH_KEYS_BY_HEAD && heads->flags & HEED_MIXES_HEADS)
+        return heed_fail(HEED_UNSUPPORTED,
+                         "heads=%s mixes what different heads give to one key, but here each kv head holds "
+                         "keys of its own",
+                         heads->name);
+    if (plan->problem.with & HEED_WITH_MASS && !(normalise->flags & HEED_KEEPS_MOMENT))
+        return heed_fail(HEED_UNSUPPORTED,
+                         "normalise=%s is no exponential, so a key's mass cannot be added to its logits",
+                         normalise->name);
+    return HEED_OK;
+}
+
 static heed_status build_pipeline(const heed_plan *plan, heed_pipeline *pipeline, const heed_spec *spec,
                                   const int root[HEED_STAGES])
 {
@@ -369,6 +394,7 @@ static heed_status build_pipeline(const heed_plan *plan, heed_pipeline *pipeline
         pipeline->heads_here != plan->problem.heads)
         return heed_fail(HEED_INVALID, "heads=%s mixes all heads, so all heads must have the same spec",
                          pipeline->form[pipeline->heads].form->name);
+    TRY(check_keys(plan, pipeline));
     return check_storage(plan, spec, root[HEED_CACHE]);
 }
 

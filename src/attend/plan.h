@@ -103,21 +103,66 @@ typedef struct heed_run {
     const heed_plan *plan;
     heed_pipeline *pipeline; /* copies with parameters bound */
     heed_tensor q, k, v, out;
-    heed_inputs inputs;
+    heed_inputs *inputs; /* [G where kv heads hold different keys, else 1] */
     const heed_extra *extra;
     const heed_gradients *gradients;      /* NULL forward */
     const int32_t *query_pos;             /* [batch][N] */
-    const int32_t *key_pos;               /* [batch or 1][M] */
-    int64_t key_pos_stride;               /* 0 when shared by the batch; the tables below follow it */
+    const int32_t *key_pos;               /* [lists][M], see heed_key_list */
+    bool list_by_batch, list_by_head;     /* whose key positions differ; the tables below follow it */
     bool default_positions;               /* contiguous without looking */
-    const int32_t *sub_min, *sub_max;     /* [batch or 1][subs] positions of runs of HEED_SUB keys */
-    const int32_t *block_min, *block_max; /* [batch or 1][blocks] and of HEED_KEYS keys */
+    const int32_t *sub_min, *sub_max;     /* [lists][subs] positions of runs of HEED_SUB keys */
+    const int32_t *block_min, *block_max; /* [lists][blocks] and of HEED_KEYS keys */
     int64_t subs, blocks;
-    const int32_t *query_count, *key_count; /* [batch] those that exist */
-    float *row_state;                       /* [batch, H, N, 2]: norm and lse; NULL when not kept */
-    char *shared, *threads;                 /* scratch after the run's own tables */
+    const int32_t *query_count; /* [batch] those that exist */
+    const int32_t *key_count;   /* [G or 1][batch], see heed_key_count */
+    const char *page_table;     /* i32; the bytes from one batch entry, kv head and page to the next */
+    int64_t page_step[3];
+    const char *mass; /* f32, or NULL; the bytes from one batch entry and kv head to the next */
+    int64_t mass_step[2];
+    float *row_state;       /* [batch, H, N, 2]: norm and lse; NULL when not kept */
+    char *shared, *threads; /* scratch after the run's own tables */
     size_t per_thread;
 } heed_run;
+
+static inline bool heed_keys_by_kv_head(const heed_plan *plan)
+{
+    return plan->problem.with & HEED_WITH_KEYS_BY_HEAD;
+}
+
+static inline int64_t heed_kv_head_of(const heed_plan *plan, int64_t head)
+{
+    return head * plan->problem.kv_heads / plan->problem.heads;
+}
+
+/* What forms see of the inputs, for a kv head. */
+static inline const heed_inputs *heed_inputs_of(const heed_run *run, int64_t kv_head)
+{
+    return run->inputs + (heed_keys_by_kv_head(run->plan) ? kv_head : 0);
+}
+
+/* Keys of a kv head that exist. */
+static inline int32_t heed_key_count(const heed_run *run, int64_t batch, int64_t kv_head)
+{
+    return run->key_count[batch + (heed_keys_by_kv_head(run->plan) ? kv_head * run->plan->problem.batch : 0)];
+}
+
+/* Which list holds the positions of its keys. */
+static inline int64_t heed_key_list(const heed_run *run, int64_t batch, int64_t kv_head)
+{
+    return (run->list_by_batch ? batch : 0) + (run->list_by_head ? kv_head * run->plan->problem.batch : 0);
+}
+
+/* The positions of its keys. */
+static inline const int32_t *heed_key_positions(const heed_run *run, int64_t batch, int64_t kv_head)
+{
+    return run->key_pos + heed_key_list(run, batch, kv_head) * run->plan->problem.keys;
+}
+
+/* The masses of its keys; only where run->mass is not NULL. */
+static inline const float *heed_masses(const heed_run *run, int64_t batch, int64_t kv_head)
+{
+    return (const float *)(const void *)(run->mass + batch * run->mass_step[0] + kv_head * run->mass_step[1]);
+}
 
 /* The kernels in the build for one instruction set. */
 typedef struct heed_kernel_table {

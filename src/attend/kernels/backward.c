@@ -325,7 +325,7 @@ static void keys_backward(const heed_backward_work *w, prepare_work *mine, int64
     for (int64_t key0 = 0; key0 < run->key_count[b]; key0 += HEED_KEYS) {
         const int64_t here = run->key_count[b] - key0;
         const int count = (int)(here < HEED_KEYS ? here : HEED_KEYS);
-        const int32_t *pos = run->key_pos + b * run->key_pos_stride + key0;
+        const int32_t *pos = heed_key_positions(run, b, g) + key0;
         heed_load_rows(run, &run->k, false, b, g, key0, count, mine->rows.raw, w->row_stride);
         for (int n = first; n < last; n++) {
             const int64_t key_head = by_head ? own->head[n] : g;

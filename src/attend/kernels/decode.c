@@ -166,7 +166,7 @@ static bool sees_alike(const heed_run *run, const heed_pipeline *pipeline)
         if (pipeline->where[n].kind != HEED_WHERE_LEAF)
             continue;
         const heed_form *form = pipeline->form[pipeline->where[n].form].form;
-        if (!heed_built_in(form) || (form->flags & HEED_NEEDS_MASK && run->inputs.mask_head_stride != 0))
+        if (!heed_built_in(form) || (form->flags & HEED_NEEDS_MASK && run->inputs->mask_head_stride != 0))
             return false;
     }
     return true;
@@ -196,7 +196,7 @@ static void begin_group(const heed_run *run, const heed_pipeline *pipeline, cons
     group->queries = left < 0 ? 0 : left < sizes->queries ? (int)left : sizes->queries;
     group->rows = group->heads * group->queries;
     group->query0 = query0;
-    group->keys = run->key_count[group->batch];
+    group->keys = heed_key_count(run, group->batch, group->group);
     group->alike = sees_alike(run, pipeline);
     group->is_whole = pipeline->fast_products;
     const int64_t row_stride = heed_row_stride(run->plan, pipeline), dim = problem->dim;

@@ -57,13 +57,12 @@ static void point_at(const passing *p, const heed_tensor *tensor, int64_t first,
             row[j] = head + j * tensor->stride[2];
         return;
     }
-    const heed_tensor *table = &p->run->extra->page_table;
-    const int64_t page = p->run->plan->problem.page;
+    const int64_t *step = p->run->page_step, page = p->run->plan->problem.page;
     const int shift = __builtin_ctzll((unsigned long long)page);
-    const char *entry = (const char *)table->data + group->batch * table->stride[0];
+    const char *entry = p->run->page_table + group->batch * step[0] + group->group * step[1];
     for (int j = 0; j < count;) {
         const int64_t key = first + j, within = key & (page - 1);
-        const int32_t number = *(const int32_t *)(entry + (key >> shift) * table->stride[1]);
+        const int32_t number = *(const int32_t *)(entry + (key >> shift) * step[2]);
         const char *at = head + number * tensor->stride[0] + within * tensor->stride[2];
         const int here = smaller(page - within, count - j);
         for (int i = 0; i < here; i++)
@@ -186,12 +185,12 @@ static heed_tile tile_of(const passing *p, const part *at, int h, int i, int row
                        .query = group->prepared + row0 * p->sizes->stride,
                        .query_stride = p->sizes->stride,
                        .dim = p->pipeline->row_dim,
-                       .inputs = &p->run->inputs};
+                       .inputs = heed_inputs_of(p->run, group->group)};
 }
 
 static void place_keys(const passing *p, part *at)
 {
-    const int32_t *pos = p->run->key_pos + p->group->batch * p->run->key_pos_stride + at->key0 + at->first;
+    const int32_t *pos = heed_key_positions(p->run, p->group->batch, p->group->group) + at->key0 + at->first;
     memcpy(p->work->pos, pos, (size_t)at->real * sizeof *pos);
     for (int j = at->real; j < at->count; j++)
         p->work->pos[j] = p->work->pos[j - 1] + (p->work->pos[j - 1] < HEED_POSITION_LIMIT);
@@ -243,6 +242,7 @@ static void weigh(const passing *p, const part *at)
     heed_tile tile = tile_of(p, at, 0, 0, p->group->rows);
     heed_adjust(p->pipeline, p->pipeline->modify, p->pipeline->modifies, &tile, p->group->query, 0,
                 (heed_kept){0});
+    heed_add_mass(p->run, &tile);
     if (normalise->form->flags & HEED_COUNTS_OPEN)
         for (int r = 0; r < tile.rows; r++) {
             float count = 0.0f;

@@ -260,6 +260,7 @@ static void meet(const heed_run *run, const heed_pipeline *pipeline, heed_flash_
     if (mark || !keys->value_finite)
         note_open(&tile, work->was_open + first);
     heed_adjust(pipeline, pipeline->modify, pipeline->modifies, &tile, query, strip0, (heed_kept){0});
+    heed_add_mass(run, &tile);
 
     const heed_form_state *normalise = &pipeline->form[pipeline->normalise];
     heed_row_sums sums = {.max = work->max + row0,
@@ -338,7 +339,7 @@ static void begin_block(const heed_run *run, const heed_pipeline *pipeline, cons
         const heed_query_range range = heed_range_of(run, query, 0, rows);
         uint8_t *state = work->state + h * work->subs;
         memset(state, HEED_CLOSED, (size_t)work->subs);
-        const int64_t subs = heed_round_up(run->key_count[at->batch], HEED_SUB) / HEED_SUB;
+        const int64_t subs = heed_round_up(heed_key_count(run, at->batch, at->group), HEED_SUB) / HEED_SUB;
         memcpy(state, heed_all_sub_states(run, pipeline, &range, &work->sight), (size_t)subs);
     }
     for (int64_t r = 0; r < (int64_t)at->heads * padded; r++) {
@@ -353,7 +354,7 @@ static int pack_cached(const heed_run *run, const heed_pipeline *pipeline, const
                        heed_flash_work *work)
 {
     heed_key_block *block = &work->keys;
-    const int64_t left = run->key_count[at->batch] - b * HEED_KEYS;
+    const int64_t left = heed_key_count(run, at->batch, at->group) - b * HEED_KEYS;
     if (work->cached_batch != at->batch || work->cached_group != at->group) {
         memset(work->cached, 0, (size_t)(work->subs / HEED_SUBS));
         work->cached_batch = at->batch;
@@ -392,7 +393,7 @@ static int pack_seen(const heed_run *run, const heed_pipeline *pipeline, const p
     block->batch = at->batch;
     block->group = at->group;
     block->key0 = b * HEED_KEYS + reach.first;
-    const int64_t left = run->key_count[at->batch] - block->key0;
+    const int64_t left = heed_key_count(run, at->batch, at->group) - block->key0;
     block->count = (int)(left < reach.last - reach.first ? left : reach.last - reach.first);
     block->cols = (int)heed_round_up(block->count, HEED_SUB);
     pack_block(run, pipeline, work);
@@ -407,7 +408,7 @@ static void run_block(const heed_run *run, const heed_pipeline *pipeline, const 
     if (rows <= 0)
         return;
     const int padded = padded_block(pipeline);
-    const int64_t blocks = (run->key_count[at->batch] + HEED_KEYS - 1) / HEED_KEYS;
+    const int64_t blocks = (heed_key_count(run, at->batch, at->group) + HEED_KEYS - 1) / HEED_KEYS;
     const bool keep = heed_flash_keeps(run, pipeline);
     begin_block(run, pipeline, at, query0, rows, work);
     for (int64_t b = 0; b < blocks; b++) {

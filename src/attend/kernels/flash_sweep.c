@@ -95,7 +95,8 @@ void heed_flash_sweep(const heed_run *run, const heed_pipeline *pipeline, heed_f
 {
     const heed_plan *plan = run->plan;
     const heed_capture *capture = &run->extra->capture;
-    const int64_t H = plan->problem.heads, N = plan->problem.queries, keys = run->key_count[query->batch];
+    const int64_t H = plan->problem.heads, N = plan->problem.queries;
+    const int64_t keys = heed_key_count(run, query->batch, heed_kv_head_of(plan, query->head));
     const int64_t blocks = (keys + HEED_KEYS - 1) / HEED_KEYS;
     const int64_t at = (query->batch * H + query->head) * N + query->query0;
     const int top = plan->problem.top;

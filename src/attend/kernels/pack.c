@@ -61,9 +61,8 @@ const char *heed_row_of(const heed_run *run, const heed_tensor *tensor, bool pag
     const char *data = tensor->data;
     if (!paged)
         return data + batch * tensor->stride[0] + head * tensor->stride[1] + row * tensor->stride[2];
-    const heed_tensor *table = &run->extra->page_table;
-    const int64_t page = run->plan->problem.page;
-    const char *entry = (const char *)table->data + batch * table->stride[0] + row / page * table->stride[1];
+    const int64_t page = run->plan->problem.page, *step = run->page_step;
+    const char *entry = run->page_table + batch * step[0] + head * step[1] + row / page * step[2];
     const int64_t at = *(const int32_t *)entry;
     return data + at * tensor->stride[0] + head * tensor->stride[1] + row % page * tensor->stride[2];
 }
@@ -234,7 +233,7 @@ void heed_prepare_queries(const heed_run *run, const heed_pipeline *pipeline, he
 
 void heed_place_keys(const heed_run *run, heed_key_block *block)
 {
-    const int32_t *pos = run->key_pos + block->batch * run->key_pos_stride + block->key0;
+    const int32_t *pos = heed_key_positions(run, block->batch, block->group) + block->key0;
     memcpy(block->pos, pos, (size_t)block->count * sizeof *pos);
     continue_positions(block->pos, block->count, HEED_KEYS);
     block->contiguous = run->default_positions || heed_runs_by_one(block->pos, HEED_KEYS);
@@ -307,7 +306,8 @@ void heed_prefetch_keys(const heed_run *run, int64_t batch, int64_t group, int64
     const heed_plan *plan = run->plan;
     const bool paged = plan->problem.with & HEED_WITH_PAGES;
     const heed_tensor *both[] = {&run->k, &run->v};
-    const int64_t last = first + count < run->key_count[batch] ? first + count : run->key_count[batch];
+    const int64_t exist = heed_key_count(run, batch, group);
+    const int64_t last = first + count < exist ? first + count : exist;
     for (int t = 0; t < 2; t++) {
         const int64_t bytes = heed_type_bytes(both[t]->type, both[t]->shape[3]);
         for (int64_t r = first; r < last; r++) {

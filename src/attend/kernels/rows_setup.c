@@ -168,7 +168,7 @@ static int64_t key_head_of(const heed_pipeline *pipeline, const heed_row_head *h
 static void point_at_block(const heed_run *run, heed_rows_work *work, int group, int64_t block)
 {
     heed_key_block *keys = &work->keys;
-    const int64_t left = run->key_count[work->batch] - block * HEED_KEYS;
+    const int64_t left = heed_key_count(run, work->batch, group) - block * HEED_KEYS;
     keys->batch = work->batch;
     keys->group = group;
     keys->key0 = block * HEED_KEYS;
@@ -200,11 +200,13 @@ void heed_rows_pack_values(const heed_run *run, heed_rows_work *work, const heed
     heed_pack_values(run, &work->keys);
 }
 
-/* Positions of all keys that exist, and on beyond them. */
+/* Positions of all keys that exist, and on beyond them. The heads at hand share them: they read one kv head,
+ * or kv heads do not differ. */
 static void place_keys(const heed_run *run, heed_rows_work *work)
 {
-    const int64_t count = run->key_count[work->batch];
-    const int32_t *pos = run->key_pos + work->batch * run->key_pos_stride;
+    const int group = work->head[0].group;
+    const int64_t count = heed_key_count(run, work->batch, group);
+    const int32_t *pos = heed_key_positions(run, work->batch, group);
     memcpy(work->key_pos, pos, (size_t)count * sizeof *pos);
     for (int64_t j = count; j < work->stride; j++) {
         const int32_t before = j > 0 ? work->key_pos[j - 1] : -1;
@@ -231,7 +233,7 @@ static void summarise_keys(const heed_run *run, const heed_pipeline *pipeline, h
     if (work->summary_of[h] == wanted)
         return;
     work->summary_of[h] = wanted;
-    for (int64_t b = 0; b * HEED_KEYS < run->key_count[work->batch]; b++) {
+    for (int64_t b = 0; b * HEED_KEYS < heed_key_count(run, work->batch, head->group); b++) {
         heed_rows_pack_keys(run, pipeline, work, head, b, true);
         const heed_rows keys = {.count = work->keys.count,
                                 .dim = pipeline->row_dim,
@@ -258,11 +260,12 @@ void heed_rows_begin(const heed_run *run, const heed_pipeline *pipeline, heed_ro
     work->batch = batch;
     work->heads = heads;
     work->packed_key = work->packed_value = -1;
+    for (int h = 0; h < heads; h++)
+        work->head[h].group = (int)heed_kv_head_of(run->plan, pipeline->head[first_head + h]);
     place_keys(run, work);
     for (int h = 0; h < heads; h++) {
         heed_query_block *query = &work->head[h].query;
         const int64_t head = pipeline->head[first_head + h];
-        work->head[h].group = (int)(head * run->plan->problem.kv_heads / run->plan->problem.heads);
         query->batch = batch;
         query->head = (int)head;
         query->query0 = query0;

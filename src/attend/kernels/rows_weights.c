@@ -36,14 +36,15 @@ heed_tile heed_rows_tile(const heed_run *run, const heed_pipeline *pipeline, con
                        .query = head->query.prepared + (work->row0 + row) * row_stride,
                        .query_stride = row_stride,
                        .dim = pipeline->row_dim,
-                       .inputs = &run->inputs,
+                       .inputs = heed_inputs_of(run, head->group),
                        .dscore = head->dscore ? head->dscore + at : NULL};
 }
 
 /* Which blocks the rows at hand can see, and the columns between the first and the last of them. */
 static void look(const heed_run *run, const heed_pipeline *pipeline, heed_rows_work *work)
 {
-    const int64_t keys = run->key_count[work->batch], blocks = (keys + HEED_KEYS - 1) / HEED_KEYS;
+    const int64_t keys = heed_key_count(run, work->batch, work->head[0].group),
+                  blocks = (keys + HEED_KEYS - 1) / HEED_KEYS;
     memset(work->visible, HEED_CLOSED, (size_t)blocks);
     for (int h = 0; h < work->heads && blocks > 0; h++) {
         heed_row_head *head = &work->head[h];
@@ -422,6 +423,7 @@ void heed_rows_weights(const heed_run *run, const heed_pipeline *pipeline, heed_
             heed_rows_tile(run, pipeline, work, head, 0, count, work->first, (int)(work->last - work->first));
         heed_adjust(pipeline, pipeline->modify, pipeline->modifies, &tile, &head->query, row0,
                     heed_rows_kept(work, head, 0, work->first));
+        heed_add_mass(run, &tile);
         normalise_rows(run, pipeline, work, head);
         copy_plane(work, head->score, head->weight);
     }

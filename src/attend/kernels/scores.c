@@ -65,7 +65,7 @@ heed_tile heed_tile_of(const heed_run *run, const heed_pipeline *pipeline, const
                        .key = keys->transposed + first,
                        .key_stride = HEED_KEY_STRIDE,
                        .dim = pipeline->row_dim,
-                       .inputs = &run->inputs};
+                       .inputs = heed_inputs_of(run, keys->group)};
 }
 
 void heed_scores(const heed_pipeline *pipeline, heed_tile *tile)
@@ -216,6 +216,27 @@ void heed_adjust_back(const heed_pipeline *pipeline, const int *which, int count
                 tile->daux = heed_aux_of(pipeline, which[n], query, query->daux, row0);
             }
             form->form->adjust_backward(form, tile);
+        }
+    }
+}
+
+void heed_add_mass(const heed_run *run, heed_tile *tile)
+{
+    if (!run->mass)
+        return;
+    const float *mass = heed_masses(run, tile->batch, tile->kv_head) + tile->key0;
+    const int64_t left = heed_key_count(run, tile->batch, tile->kv_head) - tile->key0;
+    const int exist = left < tile->cols ? (int)left : tile->cols;
+    for (int j0 = 0; j0 < exist; j0 += HEED_KEYS) {
+        const int cols = exist - j0 < HEED_KEYS ? exist - j0 : HEED_KEYS;
+        float logs[HEED_KEYS];
+#pragma omp simd
+        for (int j = 0; j < cols; j++)
+            logs[j] = heed_log(mass[j0 + j]);
+        for (int i = 0; i < tile->rows; i++) {
+            float *restrict score = tile->score + i * tile->stride + j0;
+            for (int j = 0; j < cols; j++)
+                score[j] += logs[j];
         }
     }
 }

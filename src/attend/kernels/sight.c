@@ -71,7 +71,7 @@ heed_query_range heed_range_of(const heed_run *run, const heed_query_block *quer
                               .last = query->query0 + first + rows - 1,
                               .pos_min = query->pos[first],
                               .pos_max = query->pos[first],
-                              .inputs = &run->inputs};
+                              .inputs = heed_inputs_of(run, heed_kv_head_of(run->plan, query->head))};
     for (int i = first + 1; i < first + rows; i++) {
         range.pos_min = query->pos[i] < range.pos_min ? query->pos[i] : range.pos_min;
         range.pos_max = query->pos[i] > range.pos_max ? query->pos[i] : range.pos_max;
@@ -82,8 +82,9 @@ heed_query_range heed_range_of(const heed_run *run, const heed_query_block *quer
 const uint8_t *heed_block_states(const heed_run *run, const heed_pipeline *pipeline,
                                  const heed_query_range *range, heed_sight *sight)
 {
-    const int64_t keys = run->key_count[range->batch];
-    const int64_t shift = run->key_pos_stride ? range->batch * run->blocks : 0;
+    const int64_t kv_head = heed_kv_head_of(run->plan, range->head);
+    const int64_t keys = heed_key_count(run, range->batch, kv_head);
+    const int64_t shift = heed_key_list(run, range->batch, kv_head) * run->blocks;
     const heed_key_blocks blocks = {.count = (int)((keys + HEED_KEYS - 1) / HEED_KEYS),
                                     .size = HEED_KEYS,
                                     .first = 0,
@@ -96,8 +97,9 @@ const uint8_t *heed_block_states(const heed_run *run, const heed_pipeline *pipel
 const uint8_t *heed_all_sub_states(const heed_run *run, const heed_pipeline *pipeline,
                                    const heed_query_range *range, heed_sight *sight)
 {
-    const int64_t keys = run->key_count[range->batch];
-    const int64_t shift = run->key_pos_stride ? range->batch * run->subs : 0;
+    const int64_t kv_head = heed_kv_head_of(run->plan, range->head);
+    const int64_t keys = heed_key_count(run, range->batch, kv_head);
+    const int64_t shift = heed_key_list(run, range->batch, kv_head) * run->subs;
     const heed_key_blocks blocks = {.count = (int)((keys + HEED_SUB - 1) / HEED_SUB),
                                     .size = HEED_SUB,
                                     .first = 0,
@@ -110,11 +112,12 @@ const uint8_t *heed_all_sub_states(const heed_run *run, const heed_pipeline *pip
 const uint8_t *heed_sub_states(const heed_run *run, const heed_pipeline *pipeline,
                                const heed_query_range *range, int64_t key0, int cols, heed_sight *sight)
 {
-    const int64_t shift = (run->key_pos_stride ? range->batch * run->subs : 0) + key0 / HEED_SUB;
+    const int64_t kv_head = heed_kv_head_of(run->plan, range->head);
+    const int64_t shift = heed_key_list(run, range->batch, kv_head) * run->subs + key0 / HEED_SUB;
     const heed_key_blocks blocks = {.count = (cols + HEED_SUB - 1) / HEED_SUB,
                                     .size = HEED_SUB,
                                     .first = key0,
-                                    .keys = run->key_count[range->batch],
+                                    .keys = heed_key_count(run, range->batch, kv_head),
                                     .pos_min = run->sub_min + shift,
                                     .pos_max = run->sub_max + shift};
     /* the block states of the caller stay where they are */

@@ -156,7 +156,7 @@ static int64_t count_block(const heed_run *run, const heed_pipeline *pipeline, i
                                     .last = query0 + rows - 1,
                                     .pos_min = run->query_pos[query0],
                                     .pos_max = run->query_pos[query0 + rows - 1],
-                                    .inputs = &run->inputs};
+                                    .inputs = run->inputs};
     const int64_t keys = run->plan->problem.keys;
     int64_t open = 0;
     memcpy(state, heed_block_states(run, pipeline, &range, sight), (size_t)run->blocks);
@@ -177,7 +177,7 @@ static int64_t count_block(const heed_run *run, const heed_pipeline *pipeline, i
                                 .query_pos = run->query_pos + query0,
                                 .key_pos = key_pos,
                                 .contiguous = true,
-                                .inputs = &run->inputs};
+                                .inputs = run->inputs};
         const uint8_t *pair = heed_mask_tile(run, pipeline, &tile, sight);
         for (int i = 0; i < rows; i++)
             for (int j = 0; j < cols; j++)
@@ -225,6 +225,7 @@ static double open_pairs(const heed_plan *plan, const heed_pipeline *pipeline)
         list[4][b] = (int32_t)(clamp((b + 1) * HEED_KEYS, 0, M) - 1);
     }
     const int32_t count = (int32_t)M;
+    heed_inputs inputs = {.key_end = &count, .key_count = &count, .keys = M};
     const heed_run run = {.plan = plan,
                           .query_pos = list[0],
                           .sub_min = list[1],
@@ -234,7 +235,7 @@ static double open_pairs(const heed_plan *plan, const heed_pipeline *pipeline)
                           .subs = subs,
                           .blocks = blocks,
                           .key_count = &count,
-                          .inputs = {.key_end = &count, .key_count = &count, .keys = M}};
+                          .inputs = &inputs};
     int64_t open = 0;
     for (int64_t i = 0; i < N; i += HEED_STRIP)
         open += count_block(&run, pipeline, i, (int)clamp(N - i, 0, HEED_STRIP), &sight, state);

@@ -78,6 +78,7 @@ typedef struct heed_sight {
 #define heed_adjust HEED_LOCAL(heed_adjust)
 #define heed_rows_finite HEED_LOCAL(heed_rows_finite)
 #define heed_prefetch_keys HEED_LOCAL(heed_prefetch_keys)
+#define heed_add_mass HEED_LOCAL(heed_add_mass)
 #define heed_adjust_back HEED_LOCAL(heed_adjust_back)
 #define heed_built_in HEED_LOCAL(heed_built_in)
 #define heed_outside_sees_tiles HEED_LOCAL(heed_outside_sees_tiles)
@@ -169,6 +170,9 @@ void heed_adjust(const heed_pipeline *pipeline, const int *which, int count, hee
                  const heed_query_block *query, int row0, heed_kept kept);
 void heed_adjust_back(const heed_pipeline *pipeline, const int *which, int count, heed_tile *tile,
                       const heed_query_block *query, int row0, heed_kept kept);
+
+/* Adds the logarithms of the masses of keys to logits, where keys have any. */
+void heed_add_mass(const heed_run *run, heed_tile *tile);
 
 bool heed_built_in(const heed_form *form);
 /* Whether a form from outside works on tiles, where it may ask for the rows of queries and keys. */
