@@ -180,6 +180,137 @@ static void wrong_calls_are_refused(void **state)
     free(d);
 }
 
+static void prepare(const heed_plan *plan, int g, const int32_t *pos, const float *k, float *out)
+{
+    static float work[KEYS * DIM];
+    memcpy(work, k, sizeof work);
+    const heed_new_keys keys = {
+        .kv_head = g, .count = KEYS, .pos = pos, .k = work, .k_stride = DIM, .out = out, .out_stride = DIM};
+    assert_int_equal(heed_plan_prepare_keys(plan, &keys), HEED_OK);
+}
+
+static void near(const char *spec, const float *a, const float *b, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (!(fabsf(a[i] - b[i]) <= 2e-5f))
+            fail_msg("%s: entry %d is %.9g and %.9g", spec, i, (double)a[i], (double)b[i]);
+}
+
+static void moved_keys_are_keys_prepared_elsewhere(void **state)
+{
+    (void)state;
+    static const char *const moving[] = {"position=rope; where=causal",
+                                         "position=rope(dim=20, pairs=adjacent); where=causal",
+                                         "position=rope(scaling=yarn(4, 32)); where=causal",
+                                         "position=rope; score=cosine; where=causal",
+                                         "position=xpos; where=causal",
+                                         "position=alibi; where=causal"};
+    for (size_t s = 0; s < sizeof moving / sizeof *moving; s++)
+        for (int isa = HEED_ISA_PORTABLE; isa <= HEED_ISA_NEON; isa++) {
+            if (!heed_isa_available((heed_isa)isa))
+                continue;
+            data *d = make(s + 50);
+            const heed_problem problem = problem_of(1, true, (heed_isa)isa);
+            heed_plan *plan;
+            assert_int_equal(heed_plan_create(&plan, moving[s], &problem), HEED_OK);
+            static float here[KEYS * DIM], there[KEYS * DIM], moved[KEYS * DIM];
+            int32_t by[KEYS], to[KEYS];
+            for (int i = 0; i < KEYS; i++) {
+                by[i] = i % 3 == 0 ? -i : 5000 * (i % 7);
+                to[i] = d->pos[i] + by[i];
+            }
+            prepare(plan, 1, d->pos, d->k, here);
+            prepare(plan, 1, to, d->k, there);
+            const heed_new_keys keys = {.kv_head = 1,
+                                        .count = KEYS,
+                                        .pos = by,
+                                        .k = here,
+                                        .k_stride = DIM,
+                                        .out = moved,
+                                        .out_stride = DIM};
+            assert_int_equal(heed_plan_move_keys(plan, &keys), HEED_OK);
+            near(moving[s], moved, there, KEYS * DIM);
+            heed_plan_free(plan);
+            free(d);
+        }
+}
+
+/* The logarithm of the ratio of two weights is the difference of two scores. */
+static void prepared_queries_make_scores_with_prepared_keys(void **state)
+{
+    (void)state;
+    static const char *const scored[] = {"position=rope; where=causal", "position=rope; score=cosine(4)",
+                                         "position=rope(scaling=yarn(4, 32))", "score=dot(scale=0.3)",
+                                         "heads 0-1: position=rope; heads 2,3: position=rope(base=100)"};
+    for (size_t s = 0; s < sizeof scored / sizeof *scored; s++) {
+        data *d = make(s + 70);
+        heed_problem problem = problem_of(1, true, HEED_ISA_AUTO);
+        problem.with |= HEED_WITH_TOP;
+        problem.top = KEYS;
+        heed_plan *plan;
+        assert_int_equal(heed_plan_create(&plan, scored[s], &problem), HEED_OK);
+        static float ready[GROUPS][KEYS * DIM], weight[HEADS * KEYS], out[HEADS * DIM], row[DIM];
+        int32_t key[HEADS * KEYS], last = KEYS - 1;
+        for (int g = 0; g < GROUPS; g++)
+            prepare(plan, g, d->pos, d->k + g * KEYS * DIM, ready[g]);
+        const heed_tensor q = heed_tensor_dense(d->q, HEED_F32, 4, (int64_t[]){1, HEADS, 1, DIM}),
+                          k = heed_tensor_dense(ready, HEED_F32, 4, (int64_t[]){1, GROUPS, KEYS, DIM}),
+                          o = heed_tensor_dense(out, HEED_F32, 4, (int64_t[]){1, HEADS, 1, DIM});
+        const heed_extra extra = {.capture = {.top_weight = weight, .top_key = key}};
+        assert_int_equal(heed_attend(plan, &q, &k, &k, &o, &extra), HEED_OK);
+        for (int h = 0; h < HEADS; h++) {
+            float work[DIM];
+            memcpy(work, d->q + h * DIM, sizeof work);
+            const heed_new_keys rows = {.kv_head = h,
+                                        .count = 1,
+                                        .pos = &last,
+                                        .k = work,
+                                        .k_stride = DIM,
+                                        .out = row,
+                                        .out_stride = DIM};
+            assert_int_equal(heed_plan_prepare_queries(plan, &rows), HEED_OK);
+            double first = 0;
+            for (int n = 0; n < 20; n++) {
+                const float *to = ready[h / (HEADS / GROUPS)] + key[h * KEYS + n] * DIM;
+                double score = 0;
+                for (int i = 0; i < DIM; i++)
+                    score += (double)row[i] * to[i];
+                first = n == 0 ? score : first;
+                const double ratio = log((double)weight[h * KEYS + n] / weight[h * KEYS]);
+                if (!(fabs(score - first - ratio) <= 1e-4))
+                    fail_msg("%s: head %d, key %d: %g, expected %g", scored[s], h, key[h * KEYS + n],
+                             score - first, ratio);
+            }
+        }
+        heed_plan_free(plan);
+        free(d);
+    }
+}
+
+static heed_status ask_queries(const char *spec)
+{
+    data *d = make(1);
+    const heed_problem problem = problem_of(1, true, HEED_ISA_AUTO);
+    heed_plan *plan;
+    const heed_new_keys rows = {
+        .count = 1, .pos = d->pos, .k = d->k, .k_stride = DIM, .out = d->ready, .out_stride = DIM};
+    assert_int_equal(heed_plan_create(&plan, spec, &problem), HEED_OK);
+    const heed_status status = heed_plan_prepare_queries(plan, &rows);
+    heed_plan_free(plan);
+    free(d);
+    return status;
+}
+
+static void queries_that_make_no_products_are_refused(void **state)
+{
+    (void)state;
+    assert_int_equal(ask_queries("position=xpos; where=causal"), HEED_UNSUPPORTED);
+    assert_non_null(strstr(heed_message(), "position=xpos"));
+    assert_int_equal(ask_queries("score=bilinear"), HEED_UNSUPPORTED);
+    assert_non_null(strstr(heed_message(), "score=bilinear"));
+    assert_int_equal(ask_queries(""), HEED_OK);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -187,6 +318,9 @@ int main(void)
         cmocka_unit_test(a_turned_query_reads_prepared_keys_where_they_lie),
         cmocka_unit_test(what_cannot_be_prepared_once_is_refused),
         cmocka_unit_test(wrong_calls_are_refused),
+        cmocka_unit_test(moved_keys_are_keys_prepared_elsewhere),
+        cmocka_unit_test(prepared_queries_make_scores_with_prepared_keys),
+        cmocka_unit_test(queries_that_make_no_products_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -186,8 +186,10 @@ typedef struct heed_new_keys {
  */
 HEED_API heed_status heed_plan_prepare_keys(const heed_plan *plan, const heed_new_keys *keys);
 
-/** Turns queries of one head, as the projection made them, into what prepared keys are compared with (scale
- * included): k and out of @p rows hold queries then, kv_head is the query head. @return HEED_INVALID */
+/** Turns queries of one head, as the projection made them, into what prepared keys are compared with: their
+ * product with a prepared key is the score before biases, scale included. k and out of @p rows hold queries
+ * then, kv_head is the query head. @return HEED_UNSUPPORTED where the score is no such product, or is made
+ * with parameters */
 HEED_API heed_status heed_plan_prepare_queries(const heed_plan *plan, const heed_new_keys *rows);
 
 /** Moves prepared keys: pos holds by how many places each moves. @return HEED_UNSUPPORTED where the spec has

@@ -252,6 +252,8 @@ enum heed_form_flags {
     HEED_SCATTERS = 8192,     /**< a `where` whose open blocks do not lie together */
     HEED_KEEPS_MOMENT = 4096, /**< a normaliser whose weights are a constant times exp(logit - max): moment
                                  gives the entropy */
+    HEED_SCALES_ROWS = 65536, /**< prepare_key multiplies a row by a number that depends on its length, so
+                                 rotated rows may be rotated further after it */
     HEED_MODIFIER =
         2048, /**< a normalise form that changes logits by `adjust` and chains before another (softcap) */
 };
@@ -290,7 +292,7 @@ typedef struct heed_form {
     void (*prepare_key)(const heed_form_state *form, const heed_rows *rows);
     void (*prepare_key_backward)(const heed_form_state *form, const heed_rows *rows);
     /** Moves prepared keys by rows->pos[i] places: prepare_key at p, then this by d, is prepare_key at p + d.
-     * NULL where prepare_key does not look at positions. */
+     * NULL where there is no such motion: a position form that prepares keys cannot be moved then. */
     void (*move_key)(const heed_form_state *form, const heed_rows *rows);
     /** Extra floats a query row, made from q as given (not rotated), for `adjust`. */
     int (*aux_floats)(const heed_form_state *form);

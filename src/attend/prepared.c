@@ -81,16 +81,16 @@ heed_status heed_check_prepared_keys(const heed_plan *plan)
     return HEED_OK;
 }
 
-static heed_status check(const heed_plan *plan, const heed_new_keys *keys)
+static heed_status check(const heed_plan *plan, const heed_new_keys *keys, const char *what, int64_t heads)
 {
     if (!plan || !keys)
         return heed_fail(HEED_INVALID, "a plan and keys are needed");
     const heed_problem *p = &plan->problem;
     if (!(p->with & HEED_WITH_PREPARED_KEYS))
         return heed_fail(HEED_INVALID, "the plan was made without HEED_WITH_PREPARED_KEYS");
-    if (keys->kv_head < 0 || keys->kv_head >= p->kv_heads)
-        return heed_fail(HEED_INVALID, "there is no kv head %lld, the plan has %lld",
-                         (long long)keys->kv_head, (long long)p->kv_heads);
+    if (keys->kv_head < 0 || keys->kv_head >= heads)
+        return heed_fail(HEED_INVALID, "there is no %s %lld, the plan has %lld", what,
+                         (long long)keys->kv_head, (long long)heads);
     if (keys->count < 0 || keys->count > INT32_MAX || keys->k_stride < p->dim || keys->out_stride < p->dim)
         return heed_fail(HEED_INVALID, "%lld keys with strides %lld and %lld: rows have %lld entries",
                          (long long)keys->count, (long long)keys->k_stride, (long long)keys->out_stride,
@@ -102,15 +102,27 @@ static heed_status check(const heed_plan *plan, const heed_new_keys *keys)
     return HEED_OK;
 }
 
-static void copy(const float *from, int64_t from_stride, float *to, int64_t to_stride, const heed_rows *rows)
+typedef void (*row_hook)(const heed_form_state *form, const heed_rows *rows);
+
+static row_hook query_hook(const heed_form *form)
 {
-    for (int r = 0; r < rows->count; r++)
-        memcpy(to + r * to_stride, from + r * from_stride, (size_t)rows->dim * sizeof(float));
+    return form->prepare_query;
 }
 
-heed_status heed_plan_prepare_keys(const heed_plan *plan, const heed_new_keys *keys)
+static row_hook key_hook(const heed_form *form)
 {
-    TRY(check(plan, keys));
+    return form->prepare_key;
+}
+
+static row_hook motion_hook(const heed_form *form)
+{
+    return form->move_key;
+}
+
+/* Rows through one hook of all forms that have it, from k to out and back, until they lie in out. */
+static void pass(const heed_plan *plan, const heed_pipeline *pipeline, const heed_new_keys *keys,
+                 row_hook (*hook_of)(const heed_form *))
+{
     heed_rows rows = {.count = (int)keys->count,
                       .dim = (int)plan->problem.dim,
                       .head = (int)keys->kv_head,
@@ -118,18 +130,77 @@ heed_status heed_plan_prepare_keys(const heed_plan *plan, const heed_new_keys *k
                       .contiguous = true};
     for (int r = 1; r < rows.count; r++)
         rows.contiguous &= keys->pos[r] == keys->pos[0] + r;
-    const heed_pipeline *pipeline = reader_of(plan, keys->kv_head, 0);
-    const heed_form_state *form;
     bool in_out = false; /* where the rows are now */
-    for (int i = 0; pipeline && (form = preparing(pipeline, i)) != NULL; i++) {
+    for (int n = 0; pipeline && n < pipeline->prepares; n++) {
+        const heed_form_state *form = &pipeline->form[pipeline->prepare[n]];
+        const row_hook hook = hook_of(form->form);
+        if (!hook)
+            continue;
         rows.in = in_out ? keys->out : keys->k;
         rows.in_stride = in_out ? keys->out_stride : keys->k_stride;
         rows.out = in_out ? keys->k : keys->out;
         rows.out_stride = in_out ? keys->k_stride : keys->out_stride;
-        form->form->prepare_key(form, &rows);
+        hook(form, &rows);
         in_out = !in_out;
     }
-    if (!in_out)
-        copy(keys->k, keys->k_stride, keys->out, keys->out_stride, &rows);
+    for (int r = 0; !in_out && r < rows.count; r++)
+        memcpy(keys->out + r * keys->out_stride, keys->k + r * keys->k_stride,
+               (size_t)rows.dim * sizeof(float));
+}
+
+heed_status heed_plan_prepare_keys(const heed_plan *plan, const heed_new_keys *keys)
+{
+    TRY(check(plan, keys, "kv head", plan ? plan->problem.kv_heads : 0));
+    pass(plan, reader_of(plan, keys->kv_head, 0), keys, key_hook);
+    return HEED_OK;
+}
+
+/* The pipeline of a query head. */
+static const heed_pipeline *pipeline_of(const heed_plan *plan, int64_t head)
+{
+    for (int p = 0; p < plan->pipelines; p++)
+        for (int n = 0; n < plan->pipeline[p].heads_here; n++)
+            if (plan->pipeline[p].head[n] == head)
+                return &plan->pipeline[p];
+    return NULL;
+}
+
+heed_status heed_plan_prepare_queries(const heed_plan *plan, const heed_new_keys *rows)
+{
+    TRY(check(plan, rows, "head", plan ? plan->problem.heads : 0));
+    const heed_pipeline *pipeline = pipeline_of(plan, rows->kv_head);
+    if (pipeline->pair >= 0) {
+        const heed_form *form = pipeline->form[pipeline->pair].form;
+        return heed_fail(HEED_UNSUPPORTED, "%s=%s makes scores that are no products of queries and keys",
+                         heed_stage_name(form->stage), form->name);
+    }
+    for (int n = 0; n < pipeline->prepares; n++) {
+        const heed_form *form = pipeline->form[pipeline->prepare[n]].form;
+        if (form->prepare_query && (form->params || form->derived_floats))
+            return heed_fail(HEED_UNSUPPORTED,
+                             "%s=%s prepares queries by parameters, which only an execution has",
+                             heed_stage_name(form->stage), form->name);
+    }
+    pass(plan, pipeline, rows, query_hook);
+    for (int64_t r = 0; pipeline->scale != 1.0f && r < rows->count; r++)
+        for (int64_t d = 0; d < plan->problem.dim; d++)
+            rows->out[r * rows->out_stride + d] *= pipeline->scale;
+    return HEED_OK;
+}
+
+heed_status heed_plan_move_keys(const heed_plan *plan, const heed_new_keys *keys)
+{
+    TRY(check(plan, keys, "kv head", plan ? plan->problem.kv_heads : 0));
+    const heed_pipeline *pipeline = reader_of(plan, keys->kv_head, 0);
+    bool moves = false;
+    for (int n = 0; pipeline && n < pipeline->prepares; n++) {
+        const heed_form *form = pipeline->form[pipeline->prepare[n]].form;
+        const bool stays = form->stage != HEED_POSITION && (!moves || form->flags & HEED_SCALES_ROWS);
+        if (form->prepare_key && !form->move_key && !stays)
+            return heed_fail(HEED_UNSUPPORTED, "%s=%s has no way to move keys that it has prepared",
+                             heed_stage_name(form->stage), form->name);
+        moves |= form->move_key != NULL;
+    }
+    pass(plan, pipeline, keys, motion_hook);
     return HEED_OK;
 }

@@ -120,20 +120,33 @@ static void setup(heed_form_state *form)
     rotation_fill(r);
 }
 
-static void rotate(const heed_form_state *form, const heed_rows *rows)
+static void turn(const heed_form_state *form, float factor, const heed_rows *rows)
 {
     if (form->arg[PAIRS].number == PAIRS_ADJACENT)
-        rotate_rows(form->table, rows, true, false);
+        rotate_rows(form->table, factor, rows, true, false);
     else
-        rotate_rows(form->table, rows, false, false);
+        rotate_rows(form->table, factor, rows, false, false);
+}
+
+static void rotate(const heed_form_state *form, const heed_rows *rows)
+{
+    const rotation *r = form->table;
+    turn(form, r->factor, rows);
+}
+
+/* The factor is in the keys already. */
+static void move_key(const heed_form_state *form, const heed_rows *rows)
+{
+    turn(form, 1.0f, rows);
 }
 
 static void rotate_backward(const heed_form_state *form, const heed_rows *rows)
 {
+    const rotation *r = form->table;
     if (form->arg[PAIRS].number == PAIRS_ADJACENT)
-        rotate_rows(form->table, rows, true, true);
+        rotate_rows(r, r->factor, rows, true, true);
     else
-        rotate_rows(form->table, rows, false, true);
+        rotate_rows(r, r->factor, rows, false, true);
 }
 
 #define FACTOR_ARG                                                                                           \
@@ -226,4 +239,5 @@ const heed_form HEED_FORM(position_rope) = {
     .prepare_query_backward = rotate_backward,
     .prepare_key = rotate,
     .prepare_key_backward = rotate_backward,
+    .move_key = move_key,
 };

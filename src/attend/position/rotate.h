@@ -81,9 +81,9 @@ static inline void rotation_fill(rotation *r)
     }
 }
 
-/* cos and sin of the angles of `high` for the pairs t0..., times the factor. */
-static inline void rotation_turn(const rotation *r, int64_t high, int t0, int count, float *cosine,
-                                 float *sine)
+/* cos and sin of the angles of `high` for the pairs t0..., times `factor`. */
+static inline void rotation_turn(const rotation *r, float factor, int64_t high, int t0, int count,
+                                 float *cosine, float *sine)
 {
     if (high >= 0 && high < r->highs) {
         const float *from = rotation_high(r, high) + t0;
@@ -95,8 +95,8 @@ static inline void rotation_turn(const rotation *r, int64_t high, int t0, int co
         rotation_angles(r, high * ROTATE_LOWS, t0, count, cosine, sine);
     }
     for (int t = 0; t < count; t++) {
-        cosine[t] *= r->factor;
-        sine[t] *= r->factor;
+        cosine[t] *= factor;
+        sine[t] *= factor;
     }
 }
 
@@ -122,8 +122,9 @@ rotate_row(int count, const float *restrict low_cosine, const float *restrict lo
 }
 
 /* Pairs t0... of all rows. adjacent: pair t is (2t, 2t+1), else (t, t + half). */
-static inline __attribute__((always_inline)) void rotate_pairs(const rotation *r, const heed_rows *rows,
-                                                               int t0, int count, bool adjacent, bool back)
+static inline __attribute__((always_inline)) void rotate_pairs(const rotation *r, float factor,
+                                                               const heed_rows *rows, int t0, int count,
+                                                               bool adjacent, bool back)
 {
     float cosine[ROTATE_TURN], sine[ROTATE_TURN];
     int64_t turned = INT64_MIN;
@@ -131,7 +132,7 @@ static inline __attribute__((always_inline)) void rotate_pairs(const rotation *r
         const int low = rows->pos[i] & (ROTATE_LOWS - 1);
         const int64_t high = ((int64_t)rows->pos[i] - low) / ROTATE_LOWS;
         if (high != turned) {
-            rotation_turn(r, high, t0, count, cosine, sine);
+            rotation_turn(r, factor, high, t0, count, cosine, sine);
             turned = high;
         }
         const float *low_cosine = rotation_low(r, low) + t0;
@@ -143,12 +144,13 @@ static inline __attribute__((always_inline)) void rotate_pairs(const rotation *r
     }
 }
 
-static inline __attribute__((always_inline)) void rotate_rows(const rotation *r, const heed_rows *rows,
-                                                              bool adjacent, bool back)
+/* What was rotated by p, rotated by d with factor 1, is rotated by p + d. */
+static inline __attribute__((always_inline)) void rotate_rows(const rotation *r, float factor,
+                                                              const heed_rows *rows, bool adjacent, bool back)
 {
     for (int t0 = 0; t0 < r->half; t0 += ROTATE_TURN) {
         const int count = r->half - t0 < ROTATE_TURN ? r->half - t0 : ROTATE_TURN;
-        rotate_pairs(r, rows, t0, count, adjacent, back);
+        rotate_pairs(r, factor, rows, t0, count, adjacent, back);
     }
     for (int i = 0; i < rows->count; i++)
         for (int d = 2 * r->half; d < rows->dim; d++) {

@@ -102,12 +102,12 @@ static void setup(heed_form_state *form)
 
 static void rotate(const heed_form_state *form, const heed_rows *rows)
 {
-    rotate_rows(form->table, rows, false, false);
+    rotate_rows(form->table, 1.0f, rows, false, false);
 }
 
 static void rotate_backward(const heed_form_state *form, const heed_rows *rows)
 {
-    rotate_rows(form->table, rows, false, true);
+    rotate_rows(form->table, 1.0f, rows, false, true);
 }
 
 /* A part of a tile with consecutive positions, and the distance at its corner. */
@@ -344,6 +344,7 @@ const heed_form HEED_FORM(position_xpos) = {
     .prepare_query_backward = rotate_backward,
     .prepare_key = rotate,
     .prepare_key_backward = rotate_backward,
+    .move_key = rotate,
     .pair = compare,
     .pair_backward = compare_backward,
 };

@@ -91,6 +91,7 @@ const heed_form HEED_FORM(score_cosine) = {
     .summary = "cosine of the angle between query and key",
     .formula = "s = scale q.k / (max(|q|, eps) max(|k|, eps))",
     .source = "Henry et al. 2020",
+    .flags = HEED_SCALES_ROWS,
     .args = args,
     .prepare_query = prepare_query,
     .prepare_query_backward = prepare_query_backward,
