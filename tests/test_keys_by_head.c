@@ -1,6 +1,7 @@
 /* Plans whose kv heads hold different keys give, bit for bit, what each kv head gives in a plan of its own.
  */
 #include "support/attend.h"
+#include "support/isas.h"
 #include "support/random.h"
 
 #include <stdlib.h>
@@ -264,7 +265,7 @@ static void each_kv_head_reads_its_own_keys(void **state)
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++)
         for (int n = 0; n < 3; n++) {
             data *d = make(c + 1, queries[n]);
-            for (const heed_isa *isa = attend_isas(); *isa; isa++)
+            for (const heed_isa *isa = test_isas(); *isa; isa++)
                 for (int m = 0; m < 3; m++)
                     check(d, &(way){.spec = cases[c].spec,
                                     .queries = queries[n],
@@ -280,7 +281,7 @@ static void every_kernel_reads_them(void **state)
     static const heed_kernel kernels[] = {HEED_KERNEL_FLASH, HEED_KERNEL_SPARSE, HEED_KERNEL_ROWS,
                                           HEED_KERNEL_DECODE};
     data *d = make(99, 5);
-    for (const heed_isa *isa = attend_isas(); *isa; isa++)
+    for (const heed_isa *isa = test_isas(); *isa; isa++)
         for (int k = 0; k < 4; k++) {
             const way w = {.spec = "position=alibi; where=causal",
                            .queries = 5,
