@@ -11,22 +11,6 @@
 
 enum { WINDOW, SEED };
 
-static uint64_t mixed(uint64_t x)
-{
-    x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9u;
-    x = (x ^ x >> 27) * 0x94D049BB133111EBu;
-    return x ^ x >> 31;
-}
-
-/* In 0..1. */
-static float draw(const heed_form_state *form, const heed_held *held, int64_t j)
-{
-    uint64_t x = mixed((uint64_t)heed_arg_int(form, SEED) + 0x9E3779B97F4A7C15u);
-    x = mixed(x + (uint64_t)held->layer);
-    x = mixed(x + (uint64_t)held->kv_head);
-    return (float)(mixed(x + (uint64_t)(uint32_t)held->pos[j]) >> 40) / 16777216.0f;
-}
-
 static void merge(const heed_form_state *form, const heed_folding *f)
 {
     const heed_held *held = f->held;
@@ -42,7 +26,7 @@ static void merge(const heed_form_state *form, const heed_folding *f)
                 n++;
             }
         const float mean = sum / (float)(n ? n : 1);
-        if (!n || !(f->score[j] > draw(form, held, j) * mean))
+        if (!n || !(f->score[j] > heed_lot((uint64_t)heed_arg_int(form, SEED), held, held->pos[j]) * mean))
             continue;
         for (int64_t c = j + 1; c < end; c++)
             for (int64_t d = 0; f->keep[c] && d < dim; d++)

@@ -78,6 +78,22 @@ static inline void heed_mean_weights(const heed_held *held, int64_t window, floa
         }
 }
 
+/* The lot of the key at position `pos`, in [0, 1): the same in every round, whatever else is held. */
+static inline uint64_t heed_mixed_bits(uint64_t x)
+{
+    x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9u;
+    x = (x ^ x >> 27) * 0x94D049BB133111EBu;
+    return x ^ x >> 31;
+}
+
+static inline float heed_lot(uint64_t seed, const heed_held *held, int32_t pos)
+{
+    uint64_t x = heed_mixed_bits(seed + 0x9E3779B97F4A7C15u);
+    x = heed_mixed_bits(x + (uint64_t)held->layer);
+    x = heed_mixed_bits(x + (uint64_t)held->kv_head);
+    return (float)(heed_mixed_bits(x + (uint64_t)(uint32_t)pos) >> 40) / 16777216.0f;
+}
+
 /* state[0] of every key takes in what all heads that share it gave. */
 static inline void heed_add_sums(const heed_seen *seen, float *state, int64_t stride)
 {

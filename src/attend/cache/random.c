@@ -8,21 +8,11 @@
 
 enum { SEED = HEED_OWN_ARG };
 
-static uint64_t mixed(uint64_t x)
-{
-    x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9u;
-    x = (x ^ x >> 27) * 0x94D049BB133111EBu;
-    return x ^ x >> 31;
-}
-
 static void judge(const heed_form_state *form, const heed_held *held, float *score, float *work)
 {
     (void)work;
-    uint64_t start = mixed((uint64_t)heed_arg_int(form, SEED) + 0x9E3779B97F4A7C15u);
-    start = mixed(start + (uint64_t)held->layer);
-    start = mixed(start + (uint64_t)held->kv_head);
     for (int64_t j = 0; j < held->count; j++)
-        score[j] = (float)(mixed(start + (uint64_t)(uint32_t)held->pos[j]) >> 40) / 16777216.0f;
+        score[j] = heed_lot((uint64_t)heed_arg_int(form, SEED), held, held->pos[j]);
 }
 
 static const heed_arg args[] = {
