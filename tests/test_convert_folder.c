@@ -79,6 +79,20 @@ static void what_a_gguf_file_cannot_say_is_refused_by_name(void **state)
     assert_int_equal(unfinished_files(), 0);
 }
 
+static void what_a_gguf_file_does_not_say_is_reported(void **state)
+{
+    (void)state;
+    change_config("bert", "");
+    run("convert folder out.gguf");
+    assert_int_equal(ran.status, 0);
+    assert_null(strstr(ran.out, "texts cut at"));
+    write_text("folder/sentence_bert_config.json", "{\"max_seq_length\": 7}");
+    run("convert folder out.gguf");
+    assert_int_equal(ran.status, 0);
+    assert_said(ran.out, "wants texts cut at 7 tokens");
+    assert_int_equal(system("rm -r folder"), 0);
+}
+
 /* What a changed model gives is what the file made of it gives. */
 static void changed_models_keep_their_logits(void **state)
 {
@@ -245,6 +259,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_converted_model_gives_the_logits_of_the_reference),
         cmocka_unit_test(what_a_gguf_file_cannot_say_is_refused_by_name),
+        cmocka_unit_test(what_a_gguf_file_does_not_say_is_reported),
         cmocka_unit_test(changed_models_keep_their_logits),
         cmocka_unit_test(tokenisers_are_converted_and_give_the_same_tokens),
         cmocka_unit_test(tokenisers_that_gguf_files_cannot_say_are_refused),

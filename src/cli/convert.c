@@ -64,6 +64,11 @@ static void print_report(const char *output, const heed_convert_report *report)
         printf("the tokeniser composes characters (NFC), which GGUF files cannot say: texts that are not "
                "composed will give "
                "other tokens\n");
+    if (report->cut > 0)
+        printf(
+            "the folder wants texts cut at %lld tokens, which GGUF files cannot say: longer ones will give "
+            "other vectors\n",
+            (long long)report->cut);
     if (report->again)
         printf("%d were quantised before: what that lost stays lost\n", report->again);
 }
@@ -81,6 +86,7 @@ static void print_json(const char *output, const heed_convert_report *report)
         cJSON_AddNullToObject(root, "not_fitting_became");
     cJSON_AddBoolToObject(root, "tokenizer_missing", report->no_tokenizer);
     cJSON_AddBoolToObject(root, "tokenizer_composes", report->composes);
+    cJSON_AddNumberToObject(root, "cut_at_tokens", (double)report->cut);
     cJSON_AddNumberToObject(root, "quantised_again", report->again);
     cJSON_AddNumberToObject(root, "bytes_before", (double)report->bytes_before);
     cJSON_AddNumberToObject(root, "bytes", (double)report->bytes);

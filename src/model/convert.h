@@ -22,6 +22,8 @@ typedef struct heed_convert_report {
     bool no_tokenizer; /* the folder had none to put into the GGUF file */
     bool
         composes; /* the folder's tokeniser composes characters first (NFC), which the GGUF file cannot say */
+    int64_t cut;  /* tokens that the folder wants read of a text, where that is fewer than the context: the
+                     GGUF  file cannot say it; else 0 */
     int again;    /* quantised matrices that were quantised once more */
     size_t bytes_before, bytes; /* of tensors */
 } heed_convert_report;

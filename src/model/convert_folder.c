@@ -4,6 +4,7 @@
 #include "base/try.h"
 #include "model/file_own.h"
 
+#include <cjson/cJSON.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -260,6 +261,18 @@ static int64_t vocabulary(const conversion *all)
     return 0;
 }
 
+/* Tokens that sentence-transformers reads of a text, where that is fewer than the model could. */
+static int64_t cut_of(const conversion *all)
+{
+    size_t size;
+    const char *text = heed_model_file_text(all->file, "sentence_bert_config.json", &size);
+    cJSON *root = text ? cJSON_ParseWithLength(text, size) : NULL;
+    const cJSON *most = cJSON_GetObjectItemCaseSensitive(root, "max_seq_length");
+    const double number = cJSON_IsNumber(most) ? most->valuedouble : 0.0;
+    cJSON_Delete(root);
+    return number >= 1.0 && number < (double)all->config.context ? (int64_t)number : 0;
+}
+
 static heed_status convert(conversion *all, const char *path, heed_gguf_keys *keys)
 {
     TRY(heed_convert_read_config(all->file, &all->architecture, &all->config));
@@ -273,6 +286,7 @@ static heed_status convert(conversion *all, const char *path, heed_gguf_keys *ke
     char key[160];
     snprintf(key, sizeof key, "%s.vocab_size", all->architecture->name);
     heed_gguf_put_u32(keys, key, (uint32_t)rows);
+    all->report->cut = cut_of(all);
     TRY(heed_convert_tokenizer_keys(all->file, &all->config, rows, keys, all->report));
     TRY(heed_gguf_write(path, keys, all->tensor, all->work.count, heed_convert_source, &all->work));
     for (int i = 0; i < all->work.count; i++)
