@@ -66,6 +66,7 @@ static void numbers_are_written_for_numpy(void **state)
     static const struct {
         const char *arguments, *shape;
     } cases[] = {{"--layer 3 --head 2", "'shape': (11, 11), "},
+                 {"--layer 10 --layer 3 --head 2 --head 0,1", "'shape': (2, 3, 11, 11), "},
                  {"--layer 3,10 --head 0-2", "'shape': (2, 3, 11, 11), "}};
     for (int i = 0; i < 2; i++) {
         char header[128];

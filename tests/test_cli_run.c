@@ -161,11 +161,15 @@ static void an_interrupt_leaves_what_was_written(void **state)
 static void wrong_wishes_are_refused(void **state)
 {
     (void)state;
-    static const char *const cases[][2] = {{"-p hello --temperature -1", "from 0 to 100"},
-                                           {"-p hello --attention 'where=window(4)'", "`causal`"},
-                                           {"-p hello --system x", "--chat"},
-                                           {"-p ''", "no tokens"},
-                                           {"-p hello -f file", "one of them is the text"}};
+    static const char *const cases[][2] = {
+        {"-p hello --temperature -1", "from 0 to 100"},
+        {"-p hello --attention 'where=window(4)'", "`causal`"},
+        {"-p hello --system x", "--chat"},
+        {"-p ''", "no tokens"},
+        {"-p \"$(printf 'a\\377b')\"", "not UTF-8: byte 1, in line 1, is 0xff"},
+        {"-p a --attention 'layers 30: where=causal'", "30 layers, 0 to 29"},
+        {"-p a --attention 'heads 0,9: where=causal'", "9 heads, 0 to 8"},
+        {"-p hello -f file", "one of them is the text"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         run("run -m smollm2 %s", cases[i][0]);
         assert_int_equal(ran.status, 2);

@@ -1,5 +1,6 @@
 #include "cli/language.h"
 #include "base/try.h"
+#include "base/utf8.h"
 #include "cli/model.h"
 
 #include <errno.h>
@@ -50,6 +51,34 @@ heed_status cli_create_session(const cli_command *command, heed_session **sessio
     return HEED_OK;
 }
 
+/* Bytes that are no UTF-8 would be read as something else, or as nothing where a vocabulary lacks them. */
+static heed_status check_utf8(const cli_text *text, const char *name)
+{
+    int64_t line = 1;
+    for (size_t i = 0; i < text->size;) {
+        int32_t character;
+        int bad;
+        const int length = heed_utf8_read(text->bytes + i, text->size - i, &character, &bad);
+        if (length == 0)
+            return heed_fail(HEED_INVALID, "%s is not UTF-8: byte %zu, in line %lld, is 0x%02x", name, i,
+                             (long long)line, (unsigned char)text->bytes[i]);
+        line += character == '\n';
+        i += (size_t)length;
+    }
+    return HEED_OK;
+}
+
+static heed_status checked(heed_status status, cli_text *text, const char *name)
+{
+    if (!status)
+        status = check_utf8(text, name);
+    if (status) {
+        free(text->bytes);
+        *text = (cli_text){.bytes = NULL};
+    }
+    return status;
+}
+
 static heed_status read_stream(FILE *file, const char *name, cli_text *text)
 {
     size_t room = 1 << 16;
@@ -81,7 +110,7 @@ heed_status cli_read_file(const char *path, cli_text *text)
         return heed_fail(HEED_IO, "%s: cannot be opened: %s", path, strerror(errno));
     const heed_status status = read_stream(file, path, text);
     fclose(file);
-    return status;
+    return checked(status, text, path);
 }
 
 heed_status cli_read_text(const cli_language *use, cli_text *text)
@@ -91,10 +120,11 @@ heed_status cli_read_text(const cli_language *use, cli_text *text)
     if (use->file)
         return cli_read_file(use->file, text);
     if (!use->prompt)
-        return read_stream(stdin, "standard input", text);
+        return checked(read_stream(stdin, "standard input", text), text, "standard input");
     text->size = strlen(use->prompt);
     text->bytes = strdup(use->prompt);
-    return text->bytes ? HEED_OK : heed_fail(HEED_NO_MEMORY, "no memory for the text");
+    return checked(text->bytes ? HEED_OK : heed_fail(HEED_NO_MEMORY, "no memory for the text"), text,
+                   "the text");
 }
 
 heed_status cli_tokens_of(const heed_model *model, const cli_language *use, const cli_text *text,

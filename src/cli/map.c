@@ -13,10 +13,10 @@ static const cli_option options[] = {
     CLI_PROMPT_OPTIONS(map_options),
     CLI_OPTION(map_options, output, .kind = CLI_TEXT, .name = "output", .letter = 'o', .value = "FILE",
                .summary = "where to: .png, .svg, .npy or .safetensors"),
-    CLI_TEXT_OPTION(map_options, layers, "layer", "LIST", "layers: 5, or 0,3,8-11, or all (the default)"),
-    CLI_TEXT_OPTION(map_options, layers, "layers", "LIST", "the same"),
-    CLI_TEXT_OPTION(map_options, heads, "head", "LIST", "query heads, in the same way"),
-    CLI_TEXT_OPTION(map_options, heads, "heads", "LIST", "the same"),
+    CLI_LIST_OPTION(map_options, layers, "layer", "LIST", "layers: 5, or 0,3,8-11, or all (the default)"),
+    CLI_LIST_OPTION(map_options, layers, "layers", "LIST", "the same"),
+    CLI_LIST_OPTION(map_options, heads, "head", "LIST", "query heads, in the same way"),
+    CLI_LIST_OPTION(map_options, heads, "heads", "LIST", "the same"),
     CLI_FLAG_OPTION(map_options, grid, "grid", "thumbnails of all that was chosen, also of a single head"),
     CLI_FLAG_OPTION(map_options, tokens, "tokens", "the text, its tokens coloured by what they received"),
     CLI_FLAG_OPTION(map_options, summary, "summary",
@@ -57,6 +57,16 @@ static heed_status in_list(const char *option, const char *list, int64_t count, 
     return HEED_OK;
 }
 
+/* An option that may be given several times. */
+static heed_status in_lists(const char *option, const cli_list *lists, int64_t count, uint8_t *chosen)
+{
+    if (lists->count == 0)
+        return in_list(option, NULL, count, chosen);
+    for (int i = 0; i < lists->count; i++)
+        TRY(in_list(option, lists->word[i], count, chosen));
+    return HEED_OK;
+}
+
 static heed_status choose(map_run *run)
 {
     const int64_t layers = run->info.layers, heads = run->info.heads;
@@ -67,8 +77,8 @@ static heed_status choose(map_run *run)
     run->chosen = cli_take(&run->pool, (size_t)(layers * heads));
     if (!layer || !head || !run->layer || !run->head || !run->place || !run->chosen)
         return HEED_NO_MEMORY;
-    TRY(in_list("layer", run->options.layers, layers, layer));
-    TRY(in_list("head", run->options.heads, heads, head));
+    TRY(in_lists("layer", &run->options.layers, layers, layer));
+    TRY(in_lists("head", &run->options.heads, heads, head));
     for (int64_t h = 0; h < heads; h++)
         if (head[h])
             run->head[run->heads++] = h;

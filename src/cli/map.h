@@ -8,7 +8,8 @@
 
 typedef struct map_options {
     cli_language use;
-    const char *output, *layers, *heads;
+    const char *output;
+    cli_list layers, heads;
     bool grid, tokens, summary;
 } map_options;
 

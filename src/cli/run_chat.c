@@ -1,4 +1,5 @@
 #include "base/try.h"
+#include "base/utf8.h"
 #include "cli/run.h"
 
 #include <stdlib.h>
@@ -107,7 +108,8 @@ static heed_status converse(run_state *run, conversation *c)
         const size_t length = strcspn(line, "\r\n");
         if (length == 0)
             continue;
-        status = say(c, "user", line, length);
+        status = heed_utf8_valid(line, length) ? say(c, "user", line, length)
+                                               : heed_fail(HEED_INVALID, "a line is not UTF-8");
         if (!status)
             status = answer(run, c);
         if (cli_interrupted() && !person)

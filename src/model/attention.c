@@ -104,3 +104,26 @@ heed_status heed_attention_of_layer(const char *own, const char *override, int64
     heed_spec_free(over);
     return status;
 }
+
+static heed_status check_ranges(const heed_ranges *ranges, const char *what, int64_t count)
+{
+    for (int i = 0; i < ranges->count; i++)
+        if (ranges->range[i][0] >= count)
+            return heed_fail(HEED_INVALID, "%s %lld: the model has %lld %s, 0 to %lld", what,
+                             (long long)ranges->range[i][0], (long long)count, what, (long long)count - 1);
+    return HEED_OK;
+}
+
+heed_status heed_attention_holds(const char *override, int64_t layers, int64_t heads)
+{
+    heed_spec *spec;
+    heed_status status = HEED_OK;
+    TRY(heed_spec_parse(&spec, override ? override : "", NULL));
+    for (int g = 0; g < spec->groups && !status; g++) {
+        status = check_ranges(&spec->group[g].layers, "layers", layers);
+        if (!status)
+            status = check_ranges(&spec->group[g].heads, "heads", heads);
+    }
+    heed_spec_free(spec);
+    return status;
+}

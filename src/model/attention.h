@@ -12,4 +12,7 @@ enum { HEED_ATTENTION_TEXT = 65536 };
 heed_status heed_attention_of_layer(const char *own, const char *override, int64_t layer, char *text,
                                     size_t size, heed_type *cache);
 
+/* Refuses prefixes of layers or heads that hold for none of the model's. */
+heed_status heed_attention_holds(const char *override, int64_t layers, int64_t heads);
+
 #endif

@@ -87,6 +87,8 @@ static heed_status settle_layers(heed_session *session, const heed_session_optio
     char own[1024];
     char *text = malloc(HEED_ATTENTION_TEXT);
     heed_status status = text ? HEED_OK : heed_fail(HEED_NO_MEMORY, "no memory for the text of a spec");
+    if (!status)
+        status = heed_attention_holds(options->attention, c->layers, c->heads);
     for (int64_t l = 0; l < c->layers && !status; l++) {
         types[l] = !session->cached ? HEED_F32 : options->cache_given ? options->cache : HEED_F16;
         status = heed_config_attention(c, l, own, sizeof own);
