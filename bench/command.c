@@ -18,7 +18,7 @@ static const cli_option options[] = {
     CLI_CHOICE_OPTION(bench_options, kernel, "kernel", "CLASS", cli_kernel_word, CLI_KERNELS),
     CLI_TEXT_OPTION(bench_options, only, "only", "TEXT", "only works whose name holds this"),
     CLI_OPTION(bench_options, model, .kind = CLI_TEXT, .name = "model", .letter = 'm', .value = "MODEL",
-               .summary = "of the benchmark `model`"),
+               .summary = "of the benchmark `model`; with `cache`, its policies too"),
     CLI_FLAG_OPTION(bench_options, with_slow, "long", "also works that take minutes"),
     CLI_FLAG_OPTION(bench_options, json, "json", "one JSON object a line"),
     {0},
@@ -83,6 +83,8 @@ static int run(int argc, char **argv)
     for (int i = 0; bench_suites[i]; i++)
         if (strcmp(name, bench_suites[i]->name) == 0)
             status = bench_run(bench_suites[i], &chosen);
+    if (status == 0 && strcmp(name, "cache") == 0 && chosen.model)
+        status = bench_policies(&chosen);
     bench_machine_free();
     if (status < 0)
         return cli_fail("bench", "there is no benchmark '%s'%s", name, cli_nearest(name, suite_word).text);
@@ -91,11 +93,16 @@ static int run(int argc, char **argv)
 
 const cli_command cli_bench = {
     .name = "bench",
-    .arguments = "attention|decode|backward|sparse|forms|statistics|product|model|peak",
+    .arguments = "attention|decode|cache|backward|sparse|forms|statistics|product|model|peak",
     .summary = "measure speed beside what this machine can do at most",
     .details =
         "Works are timed in turn, --rounds times, and the best counts. The peak is that of independent\n"
-        "multiply-add chains, the bandwidth that of reads over 1 GiB, both measured between the works.\n",
+        "multiply-add chains, the bandwidth that of reads over 1 GiB, both measured between the works.\n"
+        "`cache -m MODEL` also writes with each cache policy: what watching costs when nothing is dropped, "
+        "as a "
+        "share\nof the time of attention, and the speed at a quarter of the keys; with --long, a window over "
+        "131,072 "
+        "tokens.\n",
     .example = "heed bench attention --threads 1 --rounds 2 --only \"causal, dim 64\"",
     .options = options,
     .run = run,

@@ -108,6 +108,38 @@ static const bench_work decode[] = {
     {0},
 };
 
+/* The caches of small models: keys of 64 that three heads share, and of 256 that four share. */
+#define CACHE(keys_, dim_, heads_, kv_, type_, slow_)                                                        \
+    .spec = "where=causal", .queries = 1, .keys = keys_, .dim = dim_, .heads = heads_, .kv_heads = kv_,      \
+    .kv_type = type_, .slow = slow_
+#define CACHE_TYPES(text, keys_, dim_, heads_, kv_, slow_)                                                   \
+    {.name = text ", f16", CACHE(keys_, dim_, heads_, kv_, HEED_F16, slow_)},                                \
+        {.name = text ", bf16",                                                                              \
+         CACHE(keys_, dim_, heads_, kv_, HEED_BF16, slow_),                                                  \
+         .against = text ", f16",                                                                            \
+         .share = 1.0},                                                                                      \
+        {.name = text ", q8",                                                                                \
+         CACHE(keys_, dim_, heads_, kv_, HEED_Q8, slow_),                                                    \
+         .against = text ", f16",                                                                            \
+         .share = 1.0},                                                                                      \
+        {.name = text ", q4",                                                                                \
+         CACHE(keys_, dim_, heads_, kv_, HEED_Q4, slow_),                                                    \
+         .against = text ", f16",                                                                            \
+         .share = 1.0},                                                                                      \
+    {                                                                                                        \
+        .name = text ", window", .spec = "where=causal & (window(1636) | first(4))", .queries = 1,           \
+        .keys = keys_, .dim = dim_, .heads = heads_, .kv_heads = kv_, .kv_type = HEED_F16, .slow = slow_,    \
+        .against = text ", f16", .share = 1640.0 / keys_                                                     \
+    }
+
+static const bench_work cache[] = {
+    CACHE_TYPES("32k, 9 on 3, dim 64", 32768, 64, 9, 3, false),
+    CACHE_TYPES("32k, 4 on 1, dim 256", 32768, 256, 4, 1, false),
+    CACHE_TYPES("128k, 9 on 3, dim 64", 131072, 64, 9, 3, true),
+    CACHE_TYPES("128k, 4 on 1, dim 256", 131072, 256, 4, 1, true),
+    {0},
+};
+
 static const bench_work backward[] = {
     {.name = "backward, dim 64", .spec = "where=causal", PREFILL, .dim = 64, .with = HEED_WITH_BACKWARD},
     {.name = "backward, dim 128", .spec = "where=causal", PREFILL, .dim = 128, .with = HEED_WITH_BACKWARD},
@@ -225,10 +257,12 @@ static const bench_work forms[] = {
 static const bench_suite suite_attention = {"attention", "prefill: many queries against as many keys",
                                             attention};
 static const bench_suite suite_decode = {"decode", "one query against a long cache", decode};
+static const bench_suite suite_cache = {"cache", "one query against what a cache holds", cache};
 static const bench_suite suite_backward = {"backward", "gradients of q, k and v", backward};
 static const bench_suite suite_sparse = {"sparse", "lists of open key blocks", sparse};
 static const bench_suite suite_forms = {"forms", "every form beside plain attention", forms};
 static const bench_suite suite_statistics = {"statistics", "what captured statistics cost", statistics};
 
-const bench_suite *const bench_suites[] = {
-    &suite_attention, &suite_decode, &suite_backward, &suite_sparse, &suite_forms, &suite_statistics, NULL};
+const bench_suite *const bench_suites[] = {&suite_attention,  &suite_decode, &suite_cache,
+                                           &suite_backward,   &suite_sparse, &suite_forms,
+                                           &suite_statistics, NULL};

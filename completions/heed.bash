@@ -102,7 +102,7 @@ _heed()
             --parse-special --json --help" -- "$word"))
         ;;
     bench)
-        COMPREPLY=($(compgen -W "attention decode backward sparse forms statistics product model peak --model --threads --rounds --isa --kernel
+        COMPREPLY=($(compgen -W "attention decode cache backward sparse forms statistics product model peak --model --threads --rounds --isa --kernel
             --only --long --json --help" -- "$word"))
         ;;
     help) COMPREPLY=($(compgen -W "$commands" -- "$word")) ;;
