@@ -3,11 +3,11 @@
  * A policy whose budget is all keys drops none, so the same keys are attended to and what takes longer is its
  * bookkeeping: (time of a token with it - without it) / (time of a token - time of a token behind no text).
  */
-#include "attend/registry.h"
 #include "base/clock.h"
 #include "base/cpu.h"
 #include "base/try.h"
 #include "bench.h"
+#include "cli/form_text.h"
 #include "cli/language.h"
 #include "eval/usage.h"
 
@@ -77,8 +77,7 @@ static heed_status write_on(const policy_bench *b, subject *s)
 static int find_policies(const bench_options *options, const heed_form **found)
 {
     int count = 0;
-    for (const heed_form *const *form = heed_registry_stage(HEED_ISA_AUTO, HEED_CACHE);
-         *form && count < MOST_POLICIES; form++)
+    for (const heed_form *const *form = cli_stage_forms(HEED_CACHE); *form && count < MOST_POLICIES; form++)
         if ((*form)->policy && (*form)->args && (*form)->args->name &&
             !strcmp((*form)->args->name, "budget") &&
             (!options->only || strstr((*form)->name, options->only)))
@@ -91,7 +90,10 @@ static void report(const policy_bench *b, const subject *s, const char *policy, 
 {
     if (!b->options->json) {
         printf("%-14s %-36s %9.3f", policy, s->spec, s->best * 1e3);
-        printf(isnan(overhead) ? " %10s" : " %10.2f", isnan(overhead) ? 0.0 : 100.0 * overhead);
+        if (isnan(overhead))
+            printf(" %10s", "-");
+        else
+            printf(" %10.2f", 100.0 * overhead);
         printf(" %9.3f %9.2f\n", relative, bytes * 1e-6);
         fflush(stdout);
         return;
