@@ -95,7 +95,8 @@ static void list_kernels(heed_model *model)
 /* A model without tokeniser can still be fed tokens. */
 static heed_status load_tokenizer(heed_model *model, const char *path)
 {
-    if (heed_tokenizer_load(&model->tokenizer, path) == HEED_OK) {
+    const heed_status status = heed_tokenizer_load(&model->tokenizer, path);
+    if (status == HEED_OK) {
         const int32_t size = heed_tokenizer_size(model->tokenizer);
         if (size > model->config.vocabulary)
             heed_model_add_note(model, "the tokeniser has %d tokens, the embedding rows for only %lld",
@@ -103,6 +104,8 @@ static heed_status load_tokenizer(heed_model *model, const char *path)
         return HEED_OK;
     }
     model->tokenizer = NULL;
+    if (status == HEED_NO_MEMORY)
+        return status;
     heed_model_add_note(model, "no tokeniser: %s", heed_message());
     return HEED_OK;
 }
