@@ -93,6 +93,20 @@ static void what_a_gguf_file_does_not_say_is_reported(void **state)
     assert_int_equal(system("rm -r folder"), 0);
 }
 
+/* config.json ends texts with a token, the tokeniser with another. */
+static void ends_and_begins_that_contradict_are_noted(void **state)
+{
+    (void)state;
+    change_config("llama",
+                  "s/\"eos_token_id\": 2/\"eos_token_id\": 7/;s/\"bos_token_id\": 1/\"bos_token_id\": 9/");
+    assert_int_equal(system("cp " HEED_TEST_DATA "/golden/tokenizer/llama2.json folder/tokenizer.json"), 0);
+    write_text("folder/tokenizer_config.json", "{\"bos_token\": \"<s>\", \"eos_token\": \"</s>\"}");
+    run("logits -m folder -p a --top 1");
+    assert_said(ran.err, "bos_token_id of config.json is 9, the tokeniser begins texts with 1");
+    assert_said(ran.err, "eos_token_id of config.json is 7, the tokeniser's 2: either ends an answer");
+    assert_int_equal(system("rm -r folder"), 0);
+}
+
 /* What a changed model gives is what the file made of it gives. */
 static void changed_models_keep_their_logits(void **state)
 {
@@ -260,6 +274,7 @@ int main(void)
         cmocka_unit_test(a_converted_model_gives_the_logits_of_the_reference),
         cmocka_unit_test(what_a_gguf_file_cannot_say_is_refused_by_name),
         cmocka_unit_test(what_a_gguf_file_does_not_say_is_reported),
+        cmocka_unit_test(ends_and_begins_that_contradict_are_noted),
         cmocka_unit_test(changed_models_keep_their_logits),
         cmocka_unit_test(tokenisers_are_converted_and_give_the_same_tokens),
         cmocka_unit_test(tokenisers_that_gguf_files_cannot_say_are_refused),

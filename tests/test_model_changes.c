@@ -235,6 +235,21 @@ static void facts_that_are_not_known_are_named(void **state)
     assert_non_null(strstr(heed_message(), "quantization_config is not understood"));
 }
 
+static void a_vocabulary_size_that_the_tensors_contradict_is_noted(void **state)
+{
+    (void)state;
+    changeable *c = take("llama");
+    heed_model *model;
+    set(c, "vocab_size", "100");
+    must(open_changed(c, &model));
+    int noted = 0;
+    for (int i = 0; i < heed_model_notes(model); i++)
+        noted += !strcmp(heed_model_note(model, i),
+                         "vocab_size of config.json is 100, the embedding has 128 rows: these count");
+    assert_int_equal(noted, 1);
+    heed_model_close(model);
+}
+
 static void a_tensor_that_nobody_reads_is_refused(void **state)
 {
     (void)state;
@@ -271,6 +286,7 @@ int main(void)
         cmocka_unit_test(what_changes_the_mathematics_and_is_not_understood_is_refused_by_name),
         cmocka_unit_test(facts_that_say_nothing_new_are_let_pass),
         cmocka_unit_test(facts_that_are_not_known_are_named),
+        cmocka_unit_test(a_vocabulary_size_that_the_tensors_contradict_is_noted),
         cmocka_unit_test(a_tensor_that_nobody_reads_is_refused),
         cmocka_unit_test(wrong_shapes_and_types_are_refused),
     };

@@ -110,6 +110,43 @@ static heed_status load_tokenizer(heed_model *model, const char *path)
     return HEED_OK;
 }
 
+static int64_t number_of(heed_facts *facts, const char *gguf, const char *json)
+{
+    const cJSON *item = heed_fact_json(facts, json);
+    const heed_meta *meta = heed_fact_meta(facts, gguf);
+    return item && cJSON_IsNumber(item)          ? (int64_t)item->valuedouble
+           : meta && meta->kind == HEED_META_INT ? meta->whole
+                                                 : -1;
+}
+
+/* Notes on what config.json, or the metadata, says otherwise than the tensors and the tokeniser. */
+static heed_status note_contradictions(heed_model *model)
+{
+    heed_facts facts;
+    const long long rows = model->config.vocabulary;
+    TRY(heed_facts_open(&facts, model->file));
+    const long long named = number_of(&facts, "vocab_size", "vocab_size"),
+                    bos = number_of(&facts, NULL, "bos_token_id"),
+                    eos = number_of(&facts, NULL, "eos_token_id");
+    const char *where = facts.config ? "config.json" : "the metadata";
+    if (named >= 0 && named != rows)
+        heed_model_add_note(model, "vocab_size of %s is %lld, the embedding has %lld rows: these count",
+                            where, named, rows);
+    if (model->tokenizer) {
+        const heed_special_tokens special = heed_tokenizer_special(model->tokenizer);
+        if (bos >= 0 && special.bos >= 0 && bos != special.bos)
+            heed_model_add_note(
+                model, "bos_token_id of %s is %lld, the tokeniser begins texts with %d: so it is done", where,
+                bos, (int)special.bos);
+        if (eos >= 0 && special.eos >= 0 && eos != special.eos)
+            heed_model_add_note(model,
+                                "eos_token_id of %s is %lld, the tokeniser's %d: either ends an answer",
+                                where, eos, (int)special.eos);
+    }
+    heed_facts_close(&facts);
+    return HEED_OK;
+}
+
 static void give_back(void *context, const void *data, size_t bytes)
 {
     heed_model_file_release_bytes(context, data, bytes);
@@ -137,7 +174,8 @@ static heed_status open_model(heed_model *model, const char *path)
     name_it(model);
     list_kernels(model);
     TRY(heed_pooling_read(model));
-    return load_tokenizer(model, path);
+    TRY(load_tokenizer(model, path));
+    return note_contradictions(model);
 }
 
 heed_status heed_model_open(heed_model **out, const char *path, const heed_model_options *options)
