@@ -408,6 +408,64 @@ static void chains_that_make_no_sense_are_refused_by_name(void **state)
     layer_free(l);
 }
 
+static void a_policy_can_be_tried_on_arrays_of_ones_own(void **state)
+{
+    (void)state;
+    const char *const text = "observed(budget=9) > by_head > nearest > value(budget=5) > q8";
+    layer *l = layer_new(&odd, 6);
+    uint8_t keep[2][37], *const flags[] = {keep[0], keep[1]};
+    char clause[100];
+    assert_int_equal(layer_chain(l, text, own), HEED_OK);
+    layer_observe(l, 4, 1);
+    snprintf(clause, sizeof clause, "cache=%s", text);
+    float *key = malloc(37 * 6 * sizeof *key);
+    assert_non_null(key);
+    memcpy(key, l->key[0], 37 * 6 * sizeof *key);
+    assert_int_equal(heed_policy_try(clause, own, l->held, 2, flags), HEED_OK);
+    assert_memory_equal(key, l->key[0], 37 * 6 * sizeof *key); /* what is given stays as it is */
+    layer_apply(l);
+    assert_memory_equal(keep[0], l->keep[0], 37);
+    assert_memory_equal(keep[1], l->keep[1], 37);
+    assert_int_equal(layer_kept(l, 1), 5);
+    assert_int_equal(heed_policy_try("", NULL, l->held, 2, flags), HEED_OK);
+    assert_null(memchr(keep, 0, sizeof keep));
+    free(key);
+    layer_free(l);
+}
+
+static void a_trial_without_what_the_policy_observes_is_refused(void **state)
+{
+    (void)state;
+    uint8_t keep[2][37], *const flags[] = {keep[0], keep[1]};
+    layer *l = layer_new(&odd, 6);
+    const heed_held whole = l->held[1];
+    static const struct {
+        const char *text, *word;
+        size_t at;
+    } list[] = {{"knorm", "`key`", offsetof(heed_held, key)},
+                {"cur", "`value`", offsetof(heed_held, value)},
+                {"tova", "`weight`", offsetof(heed_held, weight)},
+                {"h2o", "`state`", offsetof(heed_held, state)},
+                {"noncausal", "`compared`", offsetof(heed_held, compared)},
+                {"expected", "`place`", offsetof(heed_held, place)},
+                {"fifo > protect", "`token_kind`", offsetof(heed_held, token_kind)},
+                {"fifo", "`mass`", offsetof(heed_held, mass)}};
+    for (size_t i = 0; i < COUNT(list); i++) {
+        char clause[100];
+        const int name = (int)strcspn(list[i].text, " ");
+        snprintf(clause, sizeof clause, "cache=%.*s(budget=9)%s", name, list[i].text, list[i].text + name);
+        l->held[0].state = l->held[1].state = l->mass[0];
+        memset((char *)&l->held[1] + list[i].at, 0, sizeof(void *));
+        assert_int_equal(heed_policy_try(clause, own, l->held, 2, flags), HEED_INVALID);
+        if (!strstr(heed_message(), list[i].word) || !strstr(heed_message(), "kv head 1"))
+            fail_msg("%s: %s", clause, heed_message());
+        l->held[1] = whole;
+    }
+    assert_int_equal(heed_policy_try("cache=fifo", own, l->held, 2, flags), HEED_INVALID);
+    assert_int_equal(heed_policy_try("cache=fifo(budget=2)", own, l->held, 0, flags), HEED_INVALID);
+    layer_free(l);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -422,6 +480,8 @@ int main(void)
         cmocka_unit_test(a_pyramid_falls_from_layer_to_layer_and_keeps_the_mean),
         cmocka_unit_test(a_chain_is_due_when_a_prompt_ends_and_then_every_n_keys),
         cmocka_unit_test(chains_that_make_no_sense_are_refused_by_name),
+        cmocka_unit_test(a_policy_can_be_tried_on_arrays_of_ones_own),
+        cmocka_unit_test(a_trial_without_what_the_policy_observes_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -35,7 +35,8 @@ enum heed_token_kind {
 };
 
 /** Turns queries as the projection made them into what keys are compared with, had they stood at other
- * positions: rows [count][dim] in and out, which may not be the same memory. */
+ * positions: rows [count][dim] in and out, which may not be the same memory; pos [count] are places in the
+ * text, as query_pos, wherever `packed` has moved keys. */
 typedef void (*heed_place_queries)(void *context, int query_head, const float *in, const int32_t *pos,
                                    int64_t count, float *out);
 
@@ -168,6 +169,21 @@ enum heed_manner {
         .name = "share", .kind = HEED_ARG_FLOAT, .value = NAN, .least = 0, .most = 1, .above = true,         \
         .computed = "all", .summary = "or their share of the tokens read"                                    \
     }
+
+/**
+ * What the cache clause of a spec keeps of one layer: for trying policies out without a model.
+ *
+ * @param spec as "cache=snapkv(share=0.25) > by_head"; what holds for layer held->layer and each kv head's
+ * first query head
+ * @param forms a user's own forms, ended by NULL, or NULL
+ * @param held [kv_heads]: the arrays that the policy observes, and state (rows of the state_floats of all
+ * forms, in the order of the chain, state_stride apart) where it has any; beside is not read
+ * @param keep [kv_heads][count] out: 1 where the key stays
+ * @return HEED_INVALID for a wrong spec, a chain that makes no sense, or an array that the policy observes
+ * and held lacks; HEED_NO_MEMORY. Rows that merge forms would change are not handed out.
+ */
+HEED_API heed_status heed_policy_try(const char *spec, const heed_form *const *forms, const heed_held *held,
+                                     int kv_heads, uint8_t *const *keep);
 
 #ifdef __cplusplus
 }
