@@ -218,6 +218,78 @@ static void a_second_judge_sees_what_the_first_left(void **state)
     layer_free(l);
 }
 
+/* A layer with every second key of each head, and the state that those have; states lie further apart. */
+static layer *every_second_of(const layer *l, uint64_t seed)
+{
+    enum { FURTHER = 2 };
+    layer *sub = layer_new(&l->shape, seed);
+    for (int g = 0; g < l->shape.kv_heads; g++) {
+        const heed_held *from = &l->held[g];
+        const int64_t dim = from->dim, value_dim = from->value_dim, floats = from->state_stride;
+        int64_t n = 0, w = 0;
+        free(sub->state[g]);
+        sub->state[g] = calloc((size_t)((from->count + 1) * (floats + FURTHER)), sizeof(float));
+        assert_non_null(sub->state[g]);
+        for (int64_t j = 0; j < from->count; j += 2, n++) {
+            sub->pos[g][n] = l->pos[g][j];
+            sub->token[g][n] = l->token[g][j];
+            sub->kind[g][n] = l->kind[g][j];
+            sub->mass[g][n] = l->mass[g][j];
+            memcpy(sub->key[g] + n * dim, l->key[g] + j * dim, (size_t)dim * sizeof(float));
+            memcpy(sub->value[g] + n * value_dim, l->value[g] + j * value_dim,
+                   (size_t)value_dim * sizeof(float));
+            for (int64_t d = 0; d < floats; d++)
+                sub->state[g][n * (floats + FURTHER) + d] = from->state[j * floats + d];
+        }
+        for (int64_t row = 0; row < from->group * from->queries; row++)
+            for (int64_t j = 0; j < from->count; j += 2)
+                sub->weight[g][w++] = l->weight[g][row * from->count + j];
+        sub->chain[g] = l->chain[g];
+        sub->held[g].state = sub->state[g];
+        sub->held[g].state_stride = floats + FURTHER;
+        sub->held[g].count = sub->shape.count[g] = n;
+    }
+    return sub;
+}
+
+/* All that a second judge and its shapes look at, remember and change is that of the keys which are left. */
+static void a_second_judge_sees_all_arrays_of_what_is_left(void **state)
+{
+    (void)state;
+    static const char *const text[] = {"tova(budget=7) > nearest",
+                                       "h2o(budget=7) > neighbour",
+                                       "lfa(budget=9) > vatp > h2o(budget=7, recent=0) > cam(3)",
+                                       "knorm(budget=6) > protect > mean",
+                                       "expected(budget=7) > by_head",
+                                       "snapkv(budget=8, window=3) > chunks(4) > cur(budget=6) > nearest"};
+    layer_shape shape = odd;
+    shape.ties = false;
+    shape.merged = true;
+    for (size_t i = 0; i < COUNT(text); i++) {
+        char whole[200];
+        snprintf(whole, sizeof whole, "half > %s", text[i]);
+        layer *l = layer_new(&shape, 4);
+        assert_int_equal(layer_chain(l, text[i], own), HEED_OK);
+        layer_observe(l, 5, 8);
+        layer *sub = every_second_of(l, 4);
+        assert_int_equal(layer_chain(l, whole, own), HEED_OK);
+        layer_observe(l, 5, 8);
+        layer_apply(l);
+        layer_apply(sub);
+        for (int g = 0; g < 2; g++)
+            for (int64_t j = 0; j < 37; j++) {
+                assert_int_equal(l->keep[g][j], j % 2 == 0 && sub->keep[g][j / 2]);
+                if (!l->keep[g][j])
+                    continue;
+                assert_memory_equal(l->key[g] + j * 6, sub->key[g] + j / 2 * 6, 6 * sizeof(float));
+                assert_memory_equal(l->value[g] + j * 5, sub->value[g] + j / 2 * 5, 5 * sizeof(float));
+                assert_true(l->mass[g][j] == sub->mass[g][j / 2]);
+            }
+        layer_free(sub);
+        layer_free(l);
+    }
+}
+
 static void heads_with_other_chains_act_by_themselves(void **state)
 {
     (void)state;
@@ -475,6 +547,7 @@ int main(void)
         cmocka_unit_test(with_room_for_all_nothing_is_judged),
         cmocka_unit_test(infinite_scores_stay_or_go_whatever_the_budget),
         cmocka_unit_test(a_second_judge_sees_what_the_first_left),
+        cmocka_unit_test(a_second_judge_sees_all_arrays_of_what_is_left),
         cmocka_unit_test(heads_with_other_chains_act_by_themselves),
         cmocka_unit_test(room_by_head_goes_to_the_highest_scores_and_sums_to_the_budgets),
         cmocka_unit_test(a_pyramid_falls_from_layer_to_layer_and_keeps_the_mean),

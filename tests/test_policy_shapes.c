@@ -335,8 +335,18 @@ static double square_distance(const float *x, const float *y)
     return sum;
 }
 
+/* Kept keys strictly between two keys. */
+static int kept_between(const layer *l, int g, int a, int b)
+{
+    int n = 0;
+    for (int j = (a < b ? a : b) + 1; j < (a < b ? b : a); j++)
+        n += l->keep[g][j];
+    return n;
+}
+
 /* nearest with any weights, from the keys before it. */
-static void check_nearest(const layer *before, const layer *l, int g, int by, double least, bool counted)
+static void check_nearest(const layer *before, const layer *l, int g, int by, double least, int reach,
+                          bool counted)
 {
     const float *key = before->key[g], *value = before->value[g], *mass = before->mass[g];
     int goal[COUNT];
@@ -344,7 +354,8 @@ static void check_nearest(const layer *before, const layer *l, int g, int by, do
     for (int j = 0; j < COUNT; j++) {
         goal[j] = -1;
         for (int c = 0; !l->keep[g][j] && c < COUNT; c++)
-            if (l->keep[g][c] && cosine(key + j * DIM, key + c * DIM) >= least &&
+            if (l->keep[g][c] && kept_between(l, g, j, c) < reach &&
+                cosine(key + j * DIM, key + c * DIM) >= least &&
                 (goal[j] < 0 ||
                  cosine(key + j * DIM, key + c * DIM) > cosine(key + j * DIM, key + goal[j] * DIM)))
                 goal[j] = c;
@@ -391,18 +402,20 @@ static void dropped_keys_go_into_the_kept_key_most_like_them(void **state)
         const char *text;
         int by;
         double least;
+        int reach;
         bool counted;
-    } list[] = {{"tova(budget=9) > nearest", 0, -1, true},
-                {"tova(budget=9) > nearest(0.4)", 0, 0.4, true},
-                {"tova(budget=9) > nearest(by=similarity, counted=no)", 1, -1, false},
-                {"tova(budget=9) > nearest(0.2, by=distance)", 2, 0.2, true}};
+    } list[] = {{"tova(budget=9) > nearest", 0, -1, 256, true},
+                {"tova(budget=9) > nearest(0.4)", 0, 0.4, 256, true},
+                {"tova(budget=9) > nearest(reach=2)", 0, -1, 2, true},
+                {"tova(budget=9) > nearest(by=similarity, counted=no)", 1, -1, 256, false},
+                {"tova(budget=9) > nearest(0.2, by=distance)", 2, 0.2, 256, true}};
     layer_shape shape = usual;
     shape.merged = true;
     for (size_t i = 0; i < sizeof list / sizeof *list; i++)
         for (uint64_t seed = 0; seed < 5; seed++) {
             layer *before = layer_new(&shape, seed), *l = run(&shape, seed, list[i].text);
             for (int g = 0; g < HEADS; g++)
-                check_nearest(before, l, g, list[i].by, list[i].least, list[i].counted);
+                check_nearest(before, l, g, list[i].by, list[i].least, list[i].reach, list[i].counted);
             layer_free(before);
             layer_free(l);
         }
