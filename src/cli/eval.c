@@ -23,7 +23,7 @@ static const cli_option options[] = {
     CLI_WHOLE_OPTION(eval_options, length, "length", 32, 1 << 24,
                      "tokens of the longest text; the suite's, or the model's context if that is less"),
     CLI_WHOLE_OPTION(eval_options, seed, "seed", 0, INT64_MAX, "of the prompts; 1"),
-    CLI_FLAG_OPTION(eval_options, apart, "apart", "policies act before the question is read"),
+    CLI_FLAG_OPTION(eval_options, apart, "apart", "policies act on the context before the question is read"),
     CLI_TEXT_OPTION(eval_options, resume, "resume", "FILE",
                     "results are kept there, and what it has is not done again"),
     CLI_TEXT_OPTION(eval_options, picture, "picture", "FILE", "quality against memory as .png or .svg"),
@@ -209,16 +209,14 @@ const cli_command cli_eval = {
     .arguments = "-m MODEL --spec SPEC [--spec SPEC ...]",
     .summary = "what other attention costs a model and saves: tasks, a text, speed and memory",
     .details =
-        "Each spec's clauses replace those of the model's own attention, which comes first and is what the "
-        "others\nare compared with. The text is a book in the public domain; perplexity is that of short "
-        "texts, "
-        "of a long\none and of its last quarter, KL and the same first token those of the long one. Answers "
-        "of "
-        "tasks are\nright when a model that always writes the likeliest token would write them; chosen when "
-        "they "
-        "are likelier\nthan all wrong answers at hand. Tasks: text, speed, passkey, needle, multikey, "
-        "variables, "
-        "copying,\ninduction, key_value.\n",
+        "Each spec's clauses replace those of the model's own attention, which comes first. The text is a "
+        "book\n"
+        "in the public domain; of each piece the first half is a prompt, at whose end policies act, and the\n"
+        "second half is judged. Perplexity is that of short pieces, of a long one and of its last quarter; "
+        "KL\n"
+        "and the share of positions with the same first token are those of the long one. An answer is right\n"
+        "when a model that always writes the likeliest token would write it.\n"
+        "Tasks: text, speed, passkey, needle, multikey, variables, copying, induction, key_value.\n",
     .example = "heed eval -m smollm2 --length 256 --tasks text,needle --spec \"where=causal & (window(64) | "
                "first(4))\"",
     .options = options,

@@ -9,23 +9,25 @@ static heed_status feed(heed_session *session, const int32_t *tokens, int64_t co
     return count ? heed_feed(session, &item, 1, &(heed_feed_wants){.logits = logits}) : HEED_OK;
 }
 
+/* A policy acts at the end of what is fed as one prompt. So that the first token of an answer comes from what
+ * it kept, the prompt ends one token before the answer, and that token is fed by itself. */
 heed_status heed_ask(heed_session *session, const heed_quiz *quiz, int64_t vocabulary, bool apart,
                      float *logits, heed_score *score)
 {
     const int32_t *text = quiz->text.id;
     int64_t done = 0;
     TRY(heed_session_cut(session, 0, 0));
-    if (apart && quiz->context) {
+    if (apart && quiz->context && quiz->context < quiz->question[0].at - 1) {
         TRY(feed(session, text, quiz->context, NULL));
         done = quiz->context;
     }
     for (int q = 0; q < quiz->questions; q++) {
         const heed_question *question = &quiz->question[q];
         bool missed = false;
-        for (int64_t i = 0; i < question->count; i++) {
-            const int64_t next = question->at + i;
-            TRY(feed(session, text + done, next - done, logits));
-            done = next;
+        TRY(feed(session, text + done, question->at - 1 - done, NULL));
+        done = question->at - 1;
+        for (int64_t i = 0; i < question->count; i++, done++) {
+            TRY(feed(session, text + done, 1, logits));
             heed_score_token(score, logits, vocabulary, question, text + question->at, i, &missed);
         }
     }

@@ -8,7 +8,8 @@
 
 /* Empties sequence 0, feeds the quiz and judges its answers, which are fed token by token as if they had
  * been written. `apart`: the context is fed before the question, so that policies act on it without knowing
- * what will be asked. `logits` [vocabulary] is work memory. Adds to `score`. */
+ * what will be asked; else they act once they have seen all of the question but its last token. `logits`
+ * [vocabulary] is work memory. Adds to `score`. */
 heed_status heed_ask(heed_session *session, const heed_quiz *quiz, int64_t vocabulary, bool apart,
                      float *logits, heed_score *score);
 

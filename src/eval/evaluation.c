@@ -30,11 +30,10 @@ static void advance(run *r, const char *spec, double tokens)
         r->wanted->progress(r->wanted->context, r->what, spec, r->done, r->all);
 }
 
-static heed_status open_session(const run *r, const char *spec, int64_t chunk, heed_session **session)
+static heed_status open_session(const run *r, const char *spec, heed_session **session)
 {
     heed_session_options options = r->wanted->session;
     options.context = r->wanted->suite.text;
-    options.chunk = chunk;
     if (*spec)
         options.attention = spec;
     return heed_session_create(session, r->wanted->model, &options);
@@ -153,7 +152,7 @@ static heed_status do_spec(run *r, const char *spec)
         anything |= !heed_result_has(result, (*task)->name);
     if (!anything)
         return HEED_OK;
-    heed_status status = open_session(r, spec, r->wanted->session.chunk, &session);
+    heed_status status = open_session(r, spec, &session);
     if (!status && r->wanted->speed && !result->paced)
         status = do_speed(r, session, spec);
     for (const heed_task *const *task = r->wanted->task; *task && !status; task++)
@@ -220,7 +219,7 @@ static heed_status read_group(run *r, const int *specs, int count)
     heed_status status = HEED_OK;
     r->what = "text";
     for (int i = 0; i <= count && !status; i++)
-        status = open_session(r, spec_of(r, i ? specs[i - 1] : -1), HEED_READING_STEP, &reader[i].session);
+        status = open_session(r, spec_of(r, i ? specs[i - 1] : -1), &reader[i].session);
     if (!status) {
         heed_session_get_info(reader->session, &info);
         reading.threads = info.threads;
@@ -241,7 +240,7 @@ static heed_status room_for_readers(const run *r, int *most)
 {
     heed_session *session;
     heed_session_info info;
-    TRY(open_session(r, "", HEED_READING_STEP, &session));
+    TRY(open_session(r, "", &session));
     heed_session_get_info(session, &info);
     heed_session_free(session);
     const double each = info.cache_token_bytes * (double)r->wanted->suite.text + 1.0;
@@ -298,7 +297,7 @@ static heed_status check_specs(const run *r)
 {
     for (int i = -1; i < r->wanted->specs; i++) {
         heed_session *session;
-        TRY(open_session(r, spec_of(r, i), r->wanted->session.chunk, &session));
+        TRY(open_session(r, spec_of(r, i), &session));
         heed_session_free(session);
     }
     return HEED_OK;

@@ -25,6 +25,7 @@ void heed_readers_free(heed_reading *reading)
     }
 }
 
+/* The logits of tokens first .. first + rows - 1 against the tokens that follow them. */
 static heed_status judge(heed_reading *reading, heed_reader *reader, const int32_t *tokens, int64_t first,
                          int64_t rows, int64_t count, heed_reading_part part)
 {
@@ -41,12 +42,29 @@ static heed_status judge(heed_reading *reading, heed_reader *reader, const int32
     return HEED_OK;
 }
 
+static void advance(const heed_reading *reading, int64_t tokens)
+{
+    if (reading->progress)
+        reading->progress(reading->context, tokens * reading->readers);
+}
+
+/* The first half is a prompt, at whose end policies act. */
+static heed_status read_prompt(heed_reading *reading, const int32_t *tokens, int64_t count)
+{
+    for (int i = 0; i < reading->readers && count; i++) {
+        TRY(heed_session_cut(reading->reader[i].session, 0, 0));
+        TRY(heed_feed(reading->reader[i].session, &(heed_feed_item){.tokens = tokens, .count = count}, 1,
+                      NULL));
+    }
+    advance(reading, count);
+    return HEED_OK;
+}
+
 heed_status heed_read_text(heed_reading *reading, const int32_t *tokens, int64_t count,
                            heed_reading_part part)
 {
-    for (int i = 0; i < reading->readers; i++)
-        TRY(heed_session_cut(reading->reader[i].session, 0, 0));
-    for (int64_t first = 0; first < count; first += HEED_READING_STEP) {
+    TRY(read_prompt(reading, tokens, count / 2));
+    for (int64_t first = count / 2; first < count; first += HEED_READING_STEP) {
         const int64_t rows = count - first < HEED_READING_STEP ? count - first : HEED_READING_STEP;
         for (int i = 0; i < reading->readers; i++) {
             heed_reader *reader = &reading->reader[i];
@@ -55,8 +73,7 @@ heed_status heed_read_text(heed_reading *reading, const int32_t *tokens, int64_t
                           &(heed_feed_wants){.logits = reader->logits, .all_logits = true}));
             TRY(judge(reading, reader, tokens, first, rows, count, part));
         }
-        if (reading->progress)
-            reading->progress(reading->context, rows * reading->readers);
+        advance(reading, rows);
     }
     return HEED_OK;
 }

@@ -27,7 +27,8 @@ typedef struct heed_reading {
 heed_status heed_readers_create(heed_reading *reading);
 void heed_readers_free(heed_reading *reading);
 
-/* Empties all sessions and reads `tokens`; adds each position that a token follows to what `part` chooses. */
+/* Empties all sessions and reads `tokens`, at least 2: the first half as one prompt, then a step at a time.
+ * Each position of the second half that a token follows is added to what `part` chooses. */
 typedef enum heed_reading_part { HEED_READING_WINDOW, HEED_READING_LONG } heed_reading_part;
 heed_status heed_read_text(heed_reading *reading, const int32_t *tokens, int64_t count,
                            heed_reading_part part);
