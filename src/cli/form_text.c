@@ -185,28 +185,14 @@ const cli_stage_text cli_stage_texts[HEED_STAGES] = {
     [HEED_READ] = {"how are values read and combined?", ""},
     [HEED_SCAN] = {"what state is carried along?", ""},
     [HEED_LOWRANK] = {"what small set stands between?", ""},
-    [HEED_CACHE] =
-        {"what is kept of the past, and how small?",
-         "A chain: `cache=snapkv(share=0.25) > by_head > packed > q8`. A policy says which keys stay, the "
-         "forms "
-         "behind it, up to the next policy, shape it; several policies act one after the other, each on what "
-         "the "
-         "ones before left; a storage type may end the chain. Each layer and kv head has its own chain, that "
-         "of "
-         "its first query head, and keeps its own keys. `budget` counts keys a kv head, `share` is of the "
-         "tokens "
-         "read, on layers that see a window of what the window holds: there keys behind it go in any case, "
-         "and a "
-         "budget as wide as the window drops nothing else. With grouped heads a key stays or goes for all "
-         "query "
-         "heads that share it; their weights are averaged or summed as the form says. A policy acts when a "
-         "prompt "
-         "ends, in every turn of a conversation, and while tokens are generated whenever 64 keys more than "
-         "its "
-         "budget are held (`every`); `chunked` lets it act during a long prompt, `prompt_only` never while "
-         "generating. Kept keys keep their positions in the text, or move up with `packed`. Where the budget "
-         "has "
-         "room for all keys nothing is dropped or changed. Of equal scores the later key stays. Keys and "
-         "values "
-         "are stored as given, before any rotation. No gradients through a type other than f32."},
+    [HEED_CACHE] = {"what is kept of the past, and how small?",
+                    "A chain: `cache=snapkv(share=0.25) > by_head > packed > q8`. A policy says which keys "
+                    "stay; the forms "
+                    "behind it, up to the next policy, shape it; a storage type may end the chain. `budget` "
+                    "counts keys a kv "
+                    "head, `share` is of the tokens read, on layers that see a window of what it holds. Of "
+                    "equal scores the "
+                    "later key stays. Keys and values are stored as given, before any rotation. No gradients "
+                    "through a type "
+                    "other than f32."},
 };
