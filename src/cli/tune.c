@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { DEFAULT_LENGTH = 1024 };
+enum { DEFAULT_LENGTH = 512 };
 
 typedef struct tune_options {
     cli_language use;
@@ -26,7 +26,7 @@ static const cli_option options[] = {
                     "what a head may have instead of all keys, as streaming(share=0.1); several"),
     CLI_LIST_OPTION(tune_options, type, "type", "TYPE",
                     "storage types to try, as q8; several; f16, q8 and q4"),
-    CLI_WHOLE_OPTION(tune_options, length, "length", 64, 1 << 20, "tokens of the texts that are tried; 1024"),
+    CLI_WHOLE_OPTION(tune_options, length, "length", 64, 1 << 20, "tokens of the texts that are tried; 512"),
     CLI_WHOLE_OPTION(tune_options, seed, "seed", 0, INT64_MAX, "of those texts; 1"),
     CLI_FLAG_OPTION(tune_options, heads, "heads", "also list each head's scores and what it loses alone"),
     CLI_FLAG_OPTION(tune_options, use.exact, "exact", "fp32 activations, weights as the file defines them"),
@@ -35,9 +35,8 @@ static const cli_option options[] = {
     {0},
 };
 
-static const char *const default_policies[] = {"streaming(share=0.5)",  "streaming(share=0.125)",
-                                               "streaming(share=0.03)", "snapkv(share=0.5)",
-                                               "snapkv(share=0.25)",    "snapkv(share=0.1)"};
+static const char *const default_policies[] = {"streaming(share=0.1)", "snapkv(share=0.2)",
+                                               "snapkv(share=0.5)"};
 static const char *const default_types[] = {"f16", "q8", "q4"};
 
 static void show_progress(void *context, const char *what, double done, double all)

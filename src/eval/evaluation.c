@@ -1,36 +1,24 @@
-#include "eval/evaluation.h"
 #include "base/try.h"
-#include "eval/reading.h"
+#include "eval/evaluation_parts.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define MOST_CACHE 1073741824.0 /* bytes of caches of readers that go side by side */
-enum { READERS = 9, LEAST_SEED = 1000 };
+enum { LEAST_SEED = 1000 };
 
-typedef struct run {
-    const heed_evaluation *wanted;
-    heed_results *results;
-    heed_material material;
-    heed_model_info info;
-    float *logits; /* [vocabulary] */
-    double done, all;
-    const char *what;
-} run;
-
-static const char *spec_of(const run *r, int i)
+const char *heed_eval_spec(const heed_eval_run *r, int i)
 {
     return i < 0 ? "" : r->wanted->spec[i];
 }
 
-static void advance(run *r, const char *spec, double tokens)
+void heed_eval_advance(heed_eval_run *r, const char *spec, double tokens)
 {
     r->done += tokens;
     if (r->wanted->progress)
         r->wanted->progress(r->wanted->context, r->what, spec, r->done, r->all);
 }
 
-static heed_status open_session(const run *r, const char *spec, heed_session **session)
+heed_status heed_eval_session(const heed_eval_run *r, const char *spec, heed_session **session)
 {
     heed_session_options options = r->wanted->session;
     options.context = r->wanted->suite.text;
@@ -39,12 +27,13 @@ static heed_status open_session(const run *r, const char *spec, heed_session **s
     return heed_session_create(session, r->wanted->model, &options);
 }
 
-static heed_status save(const run *r)
+heed_status heed_eval_save(const heed_eval_run *r)
 {
     return r->wanted->file ? heed_results_write(r->results, r->wanted->file) : HEED_OK;
 }
 
-static heed_status do_quiz(run *r, heed_session *session, const heed_task *task, heed_cell *cell, int trial)
+static heed_status do_quiz(heed_eval_run *r, heed_session *session, const heed_task *task, heed_cell *cell,
+                           int trial)
 {
     const heed_evaluation *e = r->wanted;
     heed_dice dice = heed_dice_for(e->seed, (uint64_t)(LEAST_SEED + trial));
@@ -60,7 +49,7 @@ static heed_status do_quiz(run *r, heed_session *session, const heed_task *task,
 }
 
 /* Whether a task has room in this length: decided by the shortest text that it would make. */
-static bool fits(const run *r, const heed_task *task, int64_t length)
+static bool fits(const heed_eval_run *r, const heed_task *task, int64_t length)
 {
     heed_quiz quiz = {.questions = 0};
     const heed_task_wish wish = {.length = length, .depth = 0.5, .seed = r->wanted->seed};
@@ -69,17 +58,17 @@ static bool fits(const run *r, const heed_task *task, int64_t length)
     return made;
 }
 
-static int depths_of(const run *r, const heed_task *task)
+static int depths_of(const heed_eval_run *r, const heed_task *task)
 {
     return task->by_depth ? r->wanted->suite.depths : 1;
 }
 
-static int trials_of(const run *r, const heed_task *task)
+static int trials_of(const heed_eval_run *r, const heed_task *task)
 {
     return task->by_depth ? r->wanted->suite.trials : r->wanted->suite.quizzes;
 }
 
-static heed_status do_task(run *r, heed_session *session, const char *spec, const heed_task *task)
+static heed_status do_task(heed_eval_run *r, heed_session *session, const char *spec, const heed_task *task)
 {
     const heed_suite *suite = &r->wanted->suite;
     heed_cell cells[HEED_SUITE_LENGTHS * 16];
@@ -96,7 +85,7 @@ static heed_status do_task(run *r, heed_session *session, const char *spec, cons
             count++;
             for (int t = 0; t < trials_of(r, task); t++) {
                 TRY(do_quiz(r, session, task, cell, (l * depths_of(r, task) + d) * 100 + t));
-                advance(r, spec, (double)cell->length);
+                heed_eval_advance(r, spec, (double)cell->length);
             }
         }
     if (!count)
@@ -106,10 +95,10 @@ static heed_status do_task(run *r, heed_session *session, const char *spec, cons
     if (!result)
         return HEED_NO_MEMORY;
     TRY(heed_result_add(result, cells, count));
-    return save(r);
+    return heed_eval_save(r);
 }
 
-static double tokens_of_task(const run *r, const heed_task *task)
+static double tokens_of_task(const heed_eval_run *r, const heed_task *task)
 {
     double sum = 0.0;
     for (int l = 0; l < r->wanted->suite.lengths; l++)
@@ -117,7 +106,7 @@ static double tokens_of_task(const run *r, const heed_task *task)
     return sum;
 }
 
-static heed_status do_speed(run *r, heed_session *session, const char *spec)
+static heed_status do_speed(heed_eval_run *r, heed_session *session, const char *spec)
 {
     const heed_suite *suite = &r->wanted->suite;
     heed_pace pace;
@@ -136,12 +125,12 @@ static heed_status do_speed(run *r, heed_session *session, const char *spec)
         return HEED_NO_MEMORY;
     result->pace = pace;
     result->paced = true;
-    advance(r, spec, (double)suite->text);
-    return save(r);
+    heed_eval_advance(r, spec, (double)suite->text);
+    return heed_eval_save(r);
 }
 
 /* Speed first: the peak of the memory is that of a session that has done nothing else. */
-static heed_status do_spec(run *r, const char *spec)
+static heed_status do_spec(heed_eval_run *r, const char *spec)
 {
     heed_session *session = NULL;
     const heed_result *result = heed_results_of(r->results, spec);
@@ -152,7 +141,7 @@ static heed_status do_spec(run *r, const char *spec)
         anything |= !heed_result_has(result, (*task)->name);
     if (!anything)
         return HEED_OK;
-    heed_status status = open_session(r, spec, &session);
+    heed_status status = heed_eval_session(r, spec, &session);
     if (!status && r->wanted->speed && !result->paced)
         status = do_speed(r, session, spec);
     for (const heed_task *const *task = r->wanted->task; *task && !status; task++)
@@ -162,125 +151,12 @@ static heed_status do_spec(run *r, const char *spec)
     return status;
 }
 
-static void advance_reading(void *context, int64_t tokens)
-{
-    advance(context, NULL, (double)tokens);
-}
-
-/* Short texts from all over the book, then the long one from its beginning. */
-static heed_status read_texts(run *r, heed_reading *reading)
-{
-    const heed_suite *suite = &r->wanted->suite;
-    heed_status status = HEED_OK;
-    for (int64_t w = 0; w <= suite->windows && !status; w++) {
-        const bool whole = w == suite->windows;
-        const int64_t length = whole ? suite->text : suite->window;
-        heed_tokens text = {.id = NULL};
-        status = heed_tokens_join(&text, &r->material.start);
-        if (!status)
-            status = heed_tokens_fill(&text, &r->material.book,
-                                      whole ? 0 : r->material.book.count * (w + 1) / (suite->windows + 1),
-                                      length - text.count);
-        if (!status)
-            status =
-                heed_read_text(reading, text.id, length, whole ? HEED_READING_LONG : HEED_READING_WINDOW);
-        heed_tokens_free(&text);
-    }
-    return status;
-}
-
-static heed_status take_reading(run *r, heed_reader *reader, const char *spec)
-{
-    heed_result *result = heed_results_of(r->results, spec);
-    if (!result)
-        return HEED_NO_MEMORY;
-    result->read = true;
-    result->reading =
-        (heed_read_result){.window = heed_divergence_perplexity(&reader->window, 1),
-                           .text = heed_divergence_perplexity(&reader->all, 1),
-                           .last_quarter = heed_divergence_perplexity(&reader->last_quarter, 1),
-                           .kl_mean = heed_divergence_mean(&reader->all),
-                           .kl_999 = heed_divergence_quantile(&reader->all, 0.999),
-                           .same_top = (double)reader->all.same_top / (double)reader->all.positions,
-                           .positions = reader->all.positions};
-    return HEED_OK;
-}
-
-/* The reference and specs[0..count) side by side. */
-static heed_status read_group(run *r, const int *specs, int count)
-{
-    heed_reader reader[READERS] = {{NULL}};
-    heed_reading reading = {.reader = reader,
-                            .readers = count + 1,
-                            .vocabulary = r->info.vocabulary,
-                            .progress = advance_reading,
-                            .context = r};
-    heed_session_info info;
-    heed_status status = HEED_OK;
-    r->what = "text";
-    for (int i = 0; i <= count && !status; i++)
-        status = open_session(r, spec_of(r, i ? specs[i - 1] : -1), &reader[i].session);
-    if (!status) {
-        heed_session_get_info(reader->session, &info);
-        reading.threads = info.threads;
-        status = heed_readers_create(&reading);
-    }
-    if (!status)
-        status = read_texts(r, &reading);
-    for (int i = 0; i <= count && !status; i++)
-        status = take_reading(r, &reader[i], spec_of(r, i ? specs[i - 1] : -1));
-    heed_readers_free(&reading);
-    for (int i = 0; i <= count; i++)
-        heed_session_free(reader[i].session);
-    return status ? status : save(r);
-}
-
-/* How many specs go side by side with the reference, which is read once for all of them. */
-static heed_status room_for_readers(const run *r, int *most)
-{
-    heed_session *session;
-    heed_session_info info;
-    TRY(open_session(r, "", &session));
-    heed_session_get_info(session, &info);
-    heed_session_free(session);
-    const double each = info.cache_token_bytes * (double)r->wanted->suite.text + 1.0;
-    *most = MOST_CACHE / each < READERS ? (int)(MOST_CACHE / each) - 1 : READERS - 1;
-    *most = *most < 1 ? 1 : *most;
-    return HEED_OK;
-}
-
-/* Specs whose reading is not done, a group at a time; the first group also when only the reference is not. */
-static heed_status do_text(run *r)
-{
-    int group[READERS], count = 0, most;
-    const heed_result *own = heed_results_of(r->results, "");
-    if (!own)
-        return HEED_NO_MEMORY;
-    bool missing = !own->read;
-    TRY(room_for_readers(r, &most));
-    for (int i = 0; i <= r->wanted->specs; i++) {
-        if (i < r->wanted->specs) {
-            const heed_result *result = heed_results_of(r->results, r->wanted->spec[i]);
-            if (!result)
-                return HEED_NO_MEMORY;
-            if (!result->read)
-                group[count++] = i;
-        }
-        if (count == most || (i == r->wanted->specs && (count || missing))) {
-            TRY(read_group(r, group, count));
-            missing = false;
-            count = 0;
-        }
-    }
-    return HEED_OK;
-}
-
-static double work_of(const run *r)
+static double work_of(const heed_eval_run *r)
 {
     const heed_evaluation *e = r->wanted;
     double all = 0.0;
     for (int i = -1; i < e->specs; i++) {
-        const heed_result *result = heed_results_of(r->results, spec_of(r, i));
+        const heed_result *result = heed_results_of(r->results, heed_eval_spec(r, i));
         if (e->text && !(result && result->read))
             all += (double)(e->suite.text + e->suite.windows * e->suite.window);
         if (e->speed && !(result && result->paced))
@@ -293,11 +169,11 @@ static double work_of(const run *r)
 }
 
 /* What cannot be done is said before anything is. */
-static heed_status check_specs(const run *r)
+static heed_status check_specs(const heed_eval_run *r)
 {
     for (int i = -1; i < r->wanted->specs; i++) {
         heed_session *session;
-        TRY(open_session(r, spec_of(r, i), &session));
+        TRY(heed_eval_session(r, heed_eval_spec(r, i), &session));
         heed_session_free(session);
     }
     return HEED_OK;
@@ -305,7 +181,7 @@ static heed_status check_specs(const run *r)
 
 heed_status heed_evaluation_run(const heed_evaluation *wanted, heed_results *results)
 {
-    run r = {.wanted = wanted, .results = results};
+    heed_eval_run r = {.wanted = wanted, .results = results};
     heed_model_get_info(wanted->model, &r.info);
     if (!r.info.generates)
         return heed_fail(HEED_UNSUPPORTED, "%s models have no ideas of a next token to judge",
@@ -318,9 +194,9 @@ heed_status heed_evaluation_run(const heed_evaluation *wanted, heed_results *res
     heed_status status = r.logits ? HEED_OK : heed_fail(HEED_NO_MEMORY, "no memory for logits");
     r.all = work_of(&r);
     for (int i = -1; i < wanted->specs && !status; i++)
-        status = do_spec(&r, spec_of(&r, i));
+        status = do_spec(&r, heed_eval_spec(&r, i));
     if (!status && wanted->text)
-        status = do_text(&r);
+        status = heed_eval_text(&r);
     free(r.logits);
     heed_material_free(&r.material);
     return status;

@@ -16,8 +16,8 @@ static int64_t rows_of(const heed_quiz *quiz)
 
 static heed_status make_quizzes(heed_probe *probe, int64_t length, uint64_t seed)
 {
-    static const heed_task *const tasks[HEED_PROBES] = {&heed_task_needle, &heed_task_key_value,
-                                                        &heed_task_copying, &heed_task_multikey};
+    static const heed_task *const tasks[HEED_PROBES] = {&heed_task_key_value, &heed_task_copying,
+                                                        &heed_task_multikey};
     heed_material material;
     TRY(heed_material_create(&material, heed_model_tokenizer(probe->model)));
     heed_status status = HEED_OK;

@@ -7,7 +7,7 @@
 
 #include <heed/model.h>
 
-enum { HEED_PROBES = 4 };
+enum { HEED_PROBES = 3 };
 
 typedef struct heed_probe {
     const heed_model *model;
