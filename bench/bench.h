@@ -14,6 +14,7 @@ typedef struct bench_work {
     bool slow;           /* only with --long */
     const char *against; /* name of the work that its time is compared with; NULL */
     double share;        /* compared with that share of its time */
+    double read;         /* share of the keys that is read; 0: all */
 } bench_work;
 
 /* A benchmark: works that are timed in turn. A list of works ends with name == NULL. */

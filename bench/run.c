@@ -148,11 +148,12 @@ static int time_once(subject *s)
     return 0;
 }
 
-/* Bytes of k and v, read once: what decoding cannot do without. */
+/* Bytes of the keys and values that are seen, read once: what decoding cannot do without. */
 static double stored_bytes(const subject *s)
 {
     const bench_work *w = s->work;
-    return 2.0 * (double)(w->kv_heads * w->keys) * (double)heed_type_bytes(w->kv_type, w->dim);
+    const double read = w->read > 0.0 ? w->read : 1.0;
+    return read * 2.0 * (double)(w->kv_heads * w->keys) * (double)heed_type_bytes(w->kv_type, w->dim);
 }
 
 static const subject *find(const subject *list, int count, const char *name)

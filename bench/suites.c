@@ -129,7 +129,7 @@ static const bench_work decode[] = {
     {                                                                                                        \
         .name = text ", window", .spec = "where=causal & (window(1636) | first(4))", .queries = 1,           \
         .keys = keys_, .dim = dim_, .heads = heads_, .kv_heads = kv_, .kv_type = HEED_F16, .slow = slow_,    \
-        .against = text ", f16", .share = 1640.0 / (keys_)                                                     \
+        .against = text ", f16", .share = 1640.0 / (keys_), .read = 1640.0 / (keys_)                         \
     }
 
 static const bench_work cache[] = {
