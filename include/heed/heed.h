@@ -5,6 +5,7 @@
 #include <heed/base.h>
 #include <heed/form.h>
 #include <heed/model.h>
+#include <heed/nn.h>
 #include <heed/policy.h>
 #include <heed/sampling.h>
 #include <heed/tensor.h>

@@ -1,0 +1,219 @@
+/**
+ * @file nn.h
+ * Graphs of tensor operations with gradients.
+ *
+ * A graph is made once for fixed shapes: each call adds a node and checks its shapes. heed_graph_finish plans
+ * all memory; running allocates nothing. Numbers are f32, row-major; indices are i32. Results and gradients
+ * have the same bits for any number of threads.
+ *
+ * A call that fails returns HEED_NO_VARIABLE, and so does every call that is given it: a layer can be written
+ * without looking at each result, and heed_graph_finish returns the first failure and its sentence.
+ */
+#ifndef HEED_NN_H
+#define HEED_NN_H
+
+#include <heed/attend.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** How a parameter begins. Random numbers depend on the seed, the parameter's name and the place of the
+ * entry. */
+typedef enum heed_initial_kind {
+    HEED_INITIAL_CONSTANT = 0, /**< size */
+    HEED_INITIAL_NORMAL,       /**< mean 0, standard deviation size */
+    HEED_INITIAL_UNIFORM,      /**< from -size to size */
+} heed_initial_kind;
+
+typedef struct heed_initial {
+    heed_initial_kind kind;
+    float size;
+    const float *values; /**< these, if not NULL; copied */
+} heed_initial;
+
+/** A learnable tensor. */
+typedef struct heed_parameter {
+    char name[96];
+    int rank;
+    int64_t shape[HEED_MAX_RANK], count;
+    float *value, *gradient; /**< [count]; the gradient is NULL until a graph with a loss was finished */
+    bool frozen;             /**< no gradient is computed; set before the graph is finished */
+    bool plain;              /**< no weight decay: norms, biases, parameters of forms of attention */
+} heed_parameter;
+
+/** Learnable tensors by name, shared by graphs: the same name is the same tensor. */
+typedef struct heed_parameters heed_parameters;
+
+HEED_API heed_status heed_parameters_create(heed_parameters **parameters, uint64_t seed);
+/** After the graphs that use them. */
+HEED_API void heed_parameters_free(heed_parameters *parameters);
+HEED_API int heed_parameters_count(const heed_parameters *parameters);
+/** In the order in which they were made. */
+HEED_API heed_parameter *heed_parameters_at(const heed_parameters *parameters, int i);
+/** NULL when there is none of this name. */
+HEED_API heed_parameter *heed_parameters_find(const heed_parameters *parameters, const char *name);
+
+typedef struct heed_graph heed_graph;
+typedef int32_t heed_variable;
+#define HEED_NO_VARIABLE (-1)
+#define HEED_ABSENT (-2) /**< for an input that may be left out */
+
+/** @param threads 0: one a core. @param isa as in heed_problem. */
+HEED_API heed_status heed_graph_create(heed_graph **graph, heed_parameters *parameters, int threads,
+                                       heed_isa isa);
+HEED_API void heed_graph_free(heed_graph *graph);
+
+/** @name What goes in */
+/**@{*/
+/** Data that the caller writes to heed_graph_data before each run; f32 or i32. */
+HEED_API heed_variable heed_nn_input(heed_graph *graph, heed_type type, int rank, const int64_t *shape);
+/** The parameter of this name, made if there is none. */
+HEED_API heed_variable heed_nn_parameter(heed_graph *graph, const char *name, int rank, const int64_t *shape,
+                                         heed_initial initial);
+/**@}*/
+
+/** @name Elementwise. In two-place operations b may have fewer leading dimensions than a, or one entry: it is
+ * repeated. */
+/**@{*/
+HEED_API heed_variable heed_nn_add(heed_graph *graph, heed_variable a, heed_variable b);
+HEED_API heed_variable heed_nn_subtract(heed_graph *graph, heed_variable a, heed_variable b);
+HEED_API heed_variable heed_nn_multiply(heed_graph *graph, heed_variable a, heed_variable b);
+HEED_API heed_variable heed_nn_divide(heed_graph *graph, heed_variable a, heed_variable b);
+/** factor x + shift */
+HEED_API heed_variable heed_nn_scale(heed_graph *graph, heed_variable x, float factor, float shift);
+
+typedef enum heed_function {
+    HEED_FN_SILU = 0, /**< x / (1 + e^-x) */
+    HEED_FN_GELU,     /**< x (1 + erf(x / sqrt 2)) / 2 */
+    HEED_FN_GELU_TANH,
+    HEED_FN_RELU,
+    HEED_FN_RELU2, /**< relu(x)^2 */
+    HEED_FN_SIGMOID,
+    HEED_FN_TANH,
+    HEED_FN_EXP,
+    HEED_FN_LOG,
+    HEED_FN_SQUARE,
+    HEED_FN_SQRT,
+    HEED_FN_IDENTITY,
+    HEED_FUNCTIONS
+} heed_function;
+
+/** "silu", "gelu", ...; NULL from HEED_FUNCTIONS on. */
+HEED_API const char *heed_function_name(heed_function function);
+HEED_API heed_variable heed_nn_apply(heed_graph *graph, heed_function function, heed_variable x);
+/** function(gate) x: the middle of a gated feed-forward layer. */
+HEED_API heed_variable heed_nn_gate(heed_graph *graph, heed_function function, heed_variable gate,
+                                    heed_variable x);
+/** Zero with probability p, else x / (1 - p), while training; x itself otherwise. */
+HEED_API heed_variable heed_nn_dropout(heed_graph *graph, heed_variable x, float p);
+/**@}*/
+
+/** @name Products */
+/**@{*/
+/** x [..., in], weight [out, in], bias [out] or HEED_ABSENT: [..., out]. */
+HEED_API heed_variable heed_nn_linear(heed_graph *graph, heed_variable x, heed_variable weight,
+                                      heed_variable bias);
+/** a [..., m, k], b [..., k, n] of the same leading sizes, or [k, n]; with `transposed` b is [..., n, k]. */
+HEED_API heed_variable heed_nn_product(heed_graph *graph, heed_variable a, heed_variable b, bool transposed);
+/** x [batch, n, in], weight [taps, out, in]: out[t] = sum_k weight[k] x[stride t + dilation k - pad]. Causal:
+ * pad = dilation (taps - 1), so that t sees nothing later; else half of it on either side. */
+typedef struct heed_convolution {
+    int64_t stride, dilation; /**< 0: 1 */
+    bool causal;
+    bool depthwise; /**< weight is [taps, in], each channel by itself */
+} heed_convolution;
+HEED_API heed_variable heed_nn_convolution(heed_graph *graph, heed_variable x, heed_variable weight,
+                                           const heed_convolution *how);
+/**@}*/
+
+/** @name Rows */
+/**@{*/
+/** x / sqrt(mean of squares + eps) weight, over the last dimension; weight [last] or HEED_ABSENT. */
+HEED_API heed_variable heed_nn_rms_norm(heed_graph *graph, heed_variable x, heed_variable weight, float eps);
+/** (x - mean) / sqrt(variance + eps) weight + bias; either may be HEED_ABSENT. */
+HEED_API heed_variable heed_nn_layer_norm(heed_graph *graph, heed_variable x, heed_variable weight,
+                                          heed_variable bias, float eps);
+HEED_API heed_variable heed_nn_softmax(heed_graph *graph, heed_variable x);
+/** Sum or mean over the last dimension, which goes away. */
+HEED_API heed_variable heed_nn_sum(heed_graph *graph, heed_variable x);
+HEED_API heed_variable heed_nn_mean(heed_graph *graph, heed_variable x);
+/** Mean or largest of windows: x [batch, n, c] to [batch, (n - window) / stride + 1, c]. */
+HEED_API heed_variable heed_nn_pool(heed_graph *graph, heed_variable x, int64_t window, int64_t stride,
+                                    bool largest);
+/**
+ * A scalar: the mean over rows of -sum_c p(c) log softmax(logits)[c], p = 1 - smoothing at the target and
+ * smoothing / classes everywhere. Rows with a target below 0 do not count; 0 when none does.
+ * @param logits [..., classes] @param targets i32 [...]
+ */
+HEED_API heed_variable heed_nn_cross_entropy(heed_graph *graph, heed_variable logits, heed_variable targets,
+                                             float smoothing);
+/**@}*/
+
+/** @name Moving */
+/**@{*/
+/** The same numbers in another shape; costs nothing. */
+HEED_API heed_variable heed_nn_reshape(heed_graph *graph, heed_variable x, int rank, const int64_t *shape);
+/** Dimension d of the result is dimension order[d] of x. */
+HEED_API heed_variable heed_nn_transpose(heed_graph *graph, heed_variable x, const int *order);
+HEED_API heed_variable heed_nn_concatenate(heed_graph *graph, int count, const heed_variable *x, int axis);
+HEED_API heed_variable heed_nn_slice(heed_graph *graph, heed_variable x, int axis, int64_t start,
+                                     int64_t size);
+/** Rows of table [rows, ...] by index i32 [...]: an embedding. An index outside is an error of the run. */
+HEED_API heed_variable heed_nn_gather(heed_graph *graph, heed_variable table, heed_variable index);
+/** x [m, ...] added up into rows by index i32 [m]. */
+HEED_API heed_variable heed_nn_scatter(heed_graph *graph, heed_variable x, heed_variable index, int64_t rows);
+/**@}*/
+
+/** Attention by a spec. */
+typedef struct heed_nn_attention {
+    const char *spec, *name; /**< parameters of forms are called name.stage.form.parameter */
+    int64_t heads, kv_heads; /**< kv_heads 0: as many */
+    int64_t layer;
+    heed_variable positions; /**< i32 [batch, n] or HEED_ABSENT */
+    heed_variable segments;  /**< i32 [batch, n] or HEED_ABSENT */
+    heed_variable gate;      /**< for read=gate: [batch, heads, n, e]; HEED_ABSENT otherwise */
+} heed_nn_attention;
+
+/** q [batch, n, heads dim], k [batch, m, kv_heads dim], v [batch, m, kv_heads e]: [batch, n, heads e].
+ * Parameters of the spec are made and learnt. */
+HEED_API heed_variable heed_nn_attend(heed_graph *graph, heed_variable q, heed_variable k, heed_variable v,
+                                      const heed_nn_attention *how);
+
+/** Nodes made from here to the end are not kept for the backward run but computed again in it; those that
+ * later nodes use stay. Segments do not nest. */
+HEED_API void heed_graph_segment(heed_graph *graph);
+HEED_API void heed_graph_segment_end(heed_graph *graph);
+
+HEED_API int heed_graph_rank(const heed_graph *graph, heed_variable node);
+HEED_API int64_t heed_graph_size(const heed_graph *graph, heed_variable node, int dimension);
+/** The value can be read after a run. */
+HEED_API void heed_graph_keep(heed_graph *graph, heed_variable node);
+
+/** Plans. @param loss a scalar to differentiate, or HEED_ABSENT for a graph that only runs forward.
+ * @return the first failure of any call before, or HEED_NO_MEMORY */
+HEED_API heed_status heed_graph_finish(heed_graph *graph, heed_variable loss);
+
+/** Where an input, a kept node or the loss lies; valid from heed_graph_finish on. */
+HEED_API void *heed_graph_data(const heed_graph *graph, heed_variable node);
+
+/** Which random numbers dropout takes, and whether it does anything. */
+HEED_API void heed_graph_training(heed_graph *graph, bool training, uint64_t step);
+HEED_API heed_status heed_graph_forward(heed_graph *graph);
+/** After heed_graph_forward: gradients of scale loss. @param add to what the gradients of parameters hold */
+HEED_API heed_status heed_graph_backward(heed_graph *graph, float scale, bool add);
+
+/** Bytes planned for values and gradients of nodes, without parameters. */
+HEED_API size_t heed_graph_bytes(const heed_graph *graph);
+/** Multiplications and additions of products and attention in a forward run. */
+HEED_API double heed_graph_flops(const heed_graph *graph);
+/** Name of the operation, for messages. */
+HEED_API const char *heed_graph_operation(const heed_graph *graph, heed_variable node);
+/** Runs forward and looks for numbers that are not finite: the first parameter, input or operation that has
+ * one; HEED_NO_VARIABLE when none has. */
+HEED_API heed_variable heed_graph_not_finite(heed_graph *graph);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

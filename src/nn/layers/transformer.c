@@ -1,0 +1,77 @@
+/* A stack of layers: x + attention(norm(x)), then x + feed_forward(norm(x)); or norm(x + ...) with the norm
+ * after. */
+#include "nn/graph.h"
+#include "nn/layers.h"
+
+#include <stdio.h>
+
+heed_variable heed_layer_block(heed_graph *graph, const heed_transformer *model, int64_t layer,
+                               const heed_transformer_nodes *nodes, heed_variable x)
+{
+    char name[40];
+    snprintf(name, sizeof name, "model.layers.%lld", (long long)layer);
+    const heed_layer_name attention = heed_layer_under(name, "self_attn"),
+                          feed = heed_layer_under(name, "mlp");
+    const heed_layer_name first = heed_layer_under(name, "input_layernorm"),
+                          second = heed_layer_under(name, "post_attention_layernorm");
+    heed_variable h = model->after ? x : heed_layer_norm_rows(graph, first.text, model, x);
+    h = heed_layer_attention(graph, attention.text, model, layer, nodes, h);
+    x = heed_nn_add(graph, x, heed_nn_dropout(graph, h, model->dropout));
+    if (model->after)
+        x = heed_layer_norm_rows(graph, first.text, model, x);
+    h = model->after ? x : heed_layer_norm_rows(graph, second.text, model, x);
+    h = heed_layer_feed_forward(graph, feed.text, model, h);
+    x = heed_nn_add(graph, x, heed_nn_dropout(graph, h, model->dropout));
+    return model->after ? heed_layer_norm_rows(graph, second.text, model, x) : x;
+}
+
+static heed_variable embed(heed_graph *graph, const heed_transformer *model,
+                           const heed_transformer_nodes *nodes, heed_variable *table)
+{
+    const int64_t shape[] = {model->vocabulary, model->width}, places[] = {model->context, model->width};
+    const heed_initial initial = {.kind = HEED_INITIAL_NORMAL, .size = model->deviation};
+    *table = heed_nn_parameter(graph, "model.embed_tokens.weight", 2, shape, initial);
+    heed_variable x = heed_nn_gather(graph, *table, nodes->tokens);
+    if (model->positions == HEED_POSITIONS_LEARNED) {
+        const heed_variable learned =
+            heed_nn_parameter(graph, "model.embed_positions.weight", 2, places, initial);
+        x = heed_nn_add(graph, x,
+                        nodes->places >= 0 ? heed_nn_gather(graph, learned, nodes->places) : learned);
+    }
+    return heed_nn_dropout(graph, x, model->dropout);
+}
+
+/* The mean over all places, to classes. */
+static heed_variable classify(heed_graph *graph, const heed_transformer *model, heed_variable x)
+{
+    const int order[] = {0, 2, 1};
+    return heed_layer_linear(graph, "score", heed_nn_mean(graph, heed_nn_transpose(graph, x, order)),
+                             model->classes, true, model->deviation);
+}
+
+void heed_transformer_make(heed_graph *graph, const heed_transformer *given, heed_transformer_nodes *nodes)
+{
+    heed_transformer model = *given;
+    heed_variable table;
+    const int64_t shape[] = {model.batch, model.context};
+    model.kv_heads = model.kv_heads ? model.kv_heads : model.heads;
+    model.head_dim = model.head_dim ? model.head_dim : model.heads ? model.width / model.heads : 0;
+    model.deviation = model.deviation > 0.0f ? model.deviation : 0.02f;
+    nodes->tokens = heed_nn_input(graph, HEED_I32, 2, shape);
+    heed_variable x = embed(graph, &model, nodes, &table);
+    for (int64_t layer = 0; layer < model.layers; layer++) {
+        if (model.recompute)
+            heed_graph_segment(graph);
+        x = heed_layer_block(graph, &model, layer, nodes, x);
+        if (model.recompute)
+            heed_graph_segment_end(graph);
+    }
+    if (!model.after)
+        x = heed_layer_norm_rows(graph, "model.norm", &model, x);
+    if (model.classes > 0)
+        nodes->logits = classify(graph, &model, x);
+    else if (model.tied)
+        nodes->logits = heed_nn_linear(graph, x, table, HEED_ABSENT);
+    else
+        nodes->logits = heed_layer_linear(graph, "lm_head", x, model.vocabulary, false, model.deviation);
+}
