@@ -53,7 +53,7 @@ typedef struct model {
 static void make(model *m, const heed_transformer *how, int threads)
 {
     const int64_t shape[] = {how->batch, how->context};
-    *m = (model){.nodes = {.segments = HEED_ABSENT, .places = HEED_ABSENT}};
+    *m = (model){.nodes = {.segments = HEED_NO_INPUT, .places = HEED_NO_INPUT}};
     assert_int_equal(heed_parameters_create(&m->parameters, 7), HEED_OK);
     assert_int_equal(heed_graph_create(&m->graph, m->parameters, threads, HEED_ISA_AUTO), HEED_OK);
     heed_transformer_make(m->graph, how, &m->nodes);
@@ -177,7 +177,7 @@ static void dropout_drops_its_share(void **state)
     assert_int_equal(heed_graph_create(&graph, parameters, 2, HEED_ISA_AUTO), HEED_OK);
     const heed_variable x = heed_nn_input(graph, HEED_F32, 1, shape), y = heed_nn_dropout(graph, x, 0.3f);
     heed_graph_keep(graph, y);
-    assert_int_equal(heed_graph_finish(graph, HEED_ABSENT), HEED_OK);
+    assert_int_equal(heed_graph_finish(graph, HEED_NO_INPUT), HEED_OK);
     float *in = heed_graph_data(graph, x);
     static float before[SIZE];
     int same = 0;
@@ -225,7 +225,7 @@ static void packed_documents_do_not_see_each_other(void **state)
         nodes.places = heed_nn_input(graph, HEED_I32, 2, shape);
         heed_transformer_make(graph, &how, &nodes);
         heed_graph_keep(graph, nodes.logits);
-        if (heed_graph_finish(graph, HEED_ABSENT))
+        if (heed_graph_finish(graph, HEED_NO_INPUT))
             fail_msg("%s", heed_message());
         int32_t *tokens = heed_graph_data(graph, nodes.tokens),
                 *segment = heed_graph_data(graph, nodes.segments);
@@ -264,10 +264,10 @@ static void wrong_shapes_are_refused_with_a_sentence(void **state)
     assert_int_equal(heed_parameters_create(&parameters, 3), HEED_OK);
     assert_int_equal(heed_graph_create(&graph, parameters, 1, HEED_ISA_AUTO), HEED_OK);
     const heed_variable x = heed_nn_input(graph, HEED_F32, 2, a), w = heed_nn_input(graph, HEED_F32, 2, b);
-    const heed_variable wrong = heed_nn_linear(graph, x, w, HEED_ABSENT);
+    const heed_variable wrong = heed_nn_linear(graph, x, w, HEED_NO_INPUT);
     assert_int_equal(wrong, HEED_NO_VARIABLE);
     assert_int_equal(heed_nn_apply(graph, HEED_FN_RELU, wrong), HEED_NO_VARIABLE);
-    assert_int_equal(heed_graph_finish(graph, HEED_ABSENT), HEED_INVALID);
+    assert_int_equal(heed_graph_finish(graph, HEED_NO_INPUT), HEED_INVALID);
     assert_string_equal(heed_message(), "linear: rows of [3, 4] do not fit a weight [5, 6]");
     heed_graph_free(graph);
     heed_parameters_free(parameters);

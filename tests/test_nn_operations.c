@@ -155,7 +155,7 @@ DEFINE(define_scale)
 /* Products. */
 MAKE(make_linear)
 {
-    return heed_nn_linear(g, in[0], in[1], c->ins > 2 ? in[2] : HEED_ABSENT);
+    return heed_nn_linear(g, in[0], in[1], c->ins > 2 ? in[2] : HEED_NO_INPUT);
 }
 
 DEFINE(define_linear)
@@ -271,7 +271,8 @@ static void convolutions(void **state)
 /* Rows. */
 MAKE(make_norm)
 {
-    const heed_variable weight = c->ins > 1 ? in[1] : HEED_ABSENT, bias = c->ins > 2 ? in[2] : HEED_ABSENT;
+    const heed_variable weight = c->ins > 1 ? in[1] : HEED_NO_INPUT,
+                        bias = c->ins > 2 ? in[2] : HEED_NO_INPUT;
     return c->whole[0] ? heed_nn_layer_norm(g, in[0], weight, bias, 1e-3f)
                        : heed_nn_rms_norm(g, in[0], weight, 1e-3f);
 }
@@ -546,9 +547,9 @@ MAKE(make_attend)
                                                .name = "a",
                                                .heads = H,
                                                .kv_heads = G,
-                                               .positions = HEED_ABSENT,
-                                               .segments = HEED_ABSENT,
-                                               .gate = HEED_ABSENT});
+                                               .positions = HEED_NO_INPUT,
+                                               .segments = HEED_NO_INPUT,
+                                               .gate = HEED_NO_INPUT});
 }
 
 DEFINE(define_attend)

@@ -57,7 +57,7 @@ HEED_API heed_parameter *heed_parameters_find(const heed_parameters *parameters,
 typedef struct heed_graph heed_graph;
 typedef int32_t heed_variable;
 #define HEED_NO_VARIABLE (-1)
-#define HEED_ABSENT (-2) /**< for an input that may be left out */
+#define HEED_NO_INPUT (-2) /**< for an input that may be left out */
 
 /** @param threads 0: one a core. @param isa as in heed_problem. */
 HEED_API heed_status heed_graph_create(heed_graph **graph, heed_parameters *parameters, int threads,
@@ -111,7 +111,7 @@ HEED_API heed_variable heed_nn_dropout(heed_graph *graph, heed_variable x, float
 
 /** @name Products */
 /**@{*/
-/** x [..., in], weight [out, in], bias [out] or HEED_ABSENT: [..., out]. */
+/** x [..., in], weight [out, in], bias [out] or HEED_NO_INPUT: [..., out]. */
 HEED_API heed_variable heed_nn_linear(heed_graph *graph, heed_variable x, heed_variable weight,
                                       heed_variable bias);
 /** a [..., m, k], b [..., k, n] of the same leading sizes, or [k, n]; with `transposed` b is [..., n, k]. */
@@ -129,9 +129,9 @@ HEED_API heed_variable heed_nn_convolution(heed_graph *graph, heed_variable x, h
 
 /** @name Rows */
 /**@{*/
-/** x / sqrt(mean of squares + eps) weight, over the last dimension; weight [last] or HEED_ABSENT. */
+/** x / sqrt(mean of squares + eps) weight, over the last dimension; weight [last] or HEED_NO_INPUT. */
 HEED_API heed_variable heed_nn_rms_norm(heed_graph *graph, heed_variable x, heed_variable weight, float eps);
-/** (x - mean) / sqrt(variance + eps) weight + bias; either may be HEED_ABSENT. */
+/** (x - mean) / sqrt(variance + eps) weight + bias; either may be HEED_NO_INPUT. */
 HEED_API heed_variable heed_nn_layer_norm(heed_graph *graph, heed_variable x, heed_variable weight,
                                           heed_variable bias, float eps);
 HEED_API heed_variable heed_nn_softmax(heed_graph *graph, heed_variable x);
@@ -170,9 +170,9 @@ typedef struct heed_nn_attention {
     const char *spec, *name; /**< parameters of forms are called name.stage.form.parameter */
     int64_t heads, kv_heads; /**< kv_heads 0: as many */
     int64_t layer;
-    heed_variable positions; /**< i32 [batch, n] or HEED_ABSENT */
-    heed_variable segments;  /**< i32 [batch, n] or HEED_ABSENT */
-    heed_variable gate;      /**< for read=gate: [batch, heads, n, e]; HEED_ABSENT otherwise */
+    heed_variable positions; /**< i32 [batch, n] or HEED_NO_INPUT */
+    heed_variable segments;  /**< i32 [batch, n] or HEED_NO_INPUT */
+    heed_variable gate;      /**< for read=gate: [batch, heads, n, e]; HEED_NO_INPUT otherwise */
 } heed_nn_attention;
 
 /** q [batch, n, heads dim], k [batch, m, kv_heads dim], v [batch, m, kv_heads e]: [batch, n, heads e].
@@ -190,7 +190,7 @@ HEED_API int64_t heed_graph_size(const heed_graph *graph, heed_variable node, in
 /** The value can be read after a run. */
 HEED_API void heed_graph_keep(heed_graph *graph, heed_variable node);
 
-/** Plans. @param loss a scalar to differentiate, or HEED_ABSENT for a graph that only runs forward.
+/** Plans. @param loss a scalar to differentiate, or HEED_NO_INPUT for a graph that only runs forward.
  * @return the first failure of any call before, or HEED_NO_MEMORY */
 HEED_API heed_status heed_graph_finish(heed_graph *graph, heed_variable loss);
 

@@ -22,7 +22,7 @@ heed_status heed_graph_create(heed_graph **graph, heed_parameters *parameters, i
     made->threads = threads ? threads : heed_cpu_physical_cores();
     made->isa = resolved;
     made->kernels = heed_nn_kernels_of(resolved);
-    made->loss = HEED_ABSENT;
+    made->loss = HEED_NO_INPUT;
     *graph = made;
     return HEED_OK;
 }

@@ -35,8 +35,8 @@ typedef struct heed_transformer {
 /* What the graph of a model takes and gives. */
 typedef struct heed_transformer_nodes {
     heed_variable tokens;   /* i32 [batch, context] */
-    heed_variable segments; /* i32 [batch, context] or HEED_ABSENT */
-    heed_variable places;   /* i32 [batch, context] positions or HEED_ABSENT: those of a text from 0 on */
+    heed_variable segments; /* i32 [batch, context] or HEED_NO_INPUT */
+    heed_variable places;   /* i32 [batch, context] positions or HEED_NO_INPUT: those of a text from 0 on */
     heed_variable logits;   /* [batch, context, vocabulary], or [batch, classes] */
 } heed_transformer_nodes;
 
@@ -58,7 +58,7 @@ heed_variable heed_layer_feed_forward(heed_graph *graph, const char *name, const
 heed_variable heed_layer_block(heed_graph *graph, const heed_transformer *model, int64_t layer,
                                const heed_transformer_nodes *nodes, heed_variable x);
 
-/* Tokens to logits. nodes->segments and nodes->places are inputs of the graph or HEED_ABSENT. Failures show
+/* Tokens to logits. nodes->segments and nodes->places are inputs of the graph or HEED_NO_INPUT. Failures show
  * when the graph is finished. */
 void heed_transformer_make(heed_graph *graph, const heed_transformer *model, heed_transformer_nodes *nodes);
 

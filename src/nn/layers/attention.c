@@ -36,7 +36,7 @@ heed_variable heed_layer_attention(heed_graph *graph, const char *name, const he
                                    .layer = layer,
                                    .positions = nodes->places,
                                    .segments = nodes->segments,
-                                   .gate = HEED_ABSENT};
+                                   .gate = HEED_NO_INPUT};
     const heed_variable out = heed_nn_attend(graph, q, k, v, &how);
     /* maps onto the residual stream begin smaller, so that it does not grow with depth (Radford et al. 2019)
      */

@@ -29,7 +29,8 @@ heed_variable heed_layer_linear(heed_graph *graph, const char *name, heed_variab
         heed_nn_parameter(graph, heed_layer_under(name, "weight").text, 2, shape,
                           (heed_initial){.kind = HEED_INITIAL_NORMAL, .size = deviation});
     return heed_nn_linear(graph, x, weight,
-                          bias ? plain(graph, heed_layer_under(name, "bias").text, out, 0.0f) : HEED_ABSENT);
+                          bias ? plain(graph, heed_layer_under(name, "bias").text, out, 0.0f)
+                               : HEED_NO_INPUT);
 }
 
 heed_variable heed_layer_norm_rows(heed_graph *graph, const char *name, const heed_transformer *model,

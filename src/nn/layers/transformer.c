@@ -71,7 +71,7 @@ void heed_transformer_make(heed_graph *graph, const heed_transformer *given, hee
     if (model.classes > 0)
         nodes->logits = classify(graph, &model, x);
     else if (model.tied)
-        nodes->logits = heed_nn_linear(graph, x, table, HEED_ABSENT);
+        nodes->logits = heed_nn_linear(graph, x, table, HEED_NO_INPUT);
     else
         nodes->logits = heed_layer_linear(graph, "lm_head", x, model.vocabulary, false, model.deviation);
 }

@@ -121,14 +121,14 @@ static void set_sizes(heed_nn_node *node, int64_t batch, int64_t m, int64_t n, i
 heed_variable heed_nn_linear(heed_graph *graph, heed_variable x, heed_variable weight, heed_variable bias)
 {
     const heed_variable in[] = {x, weight, bias};
-    heed_nn_node *node = heed_nn_make(graph, &linear_op, bias == HEED_ABSENT ? 2 : 3, in);
+    heed_nn_node *node = heed_nn_make(graph, &linear_op, bias == HEED_NO_INPUT ? 2 : 3, in);
     if (!node)
         return HEED_NO_VARIABLE;
     const heed_nn_node *a = heed_nn_in(graph, node, 0), *w = heed_nn_in(graph, node, 1);
     if (a->rank < 1 || w->rank != 2 || heed_nn_last(a) != w->shape[1])
         return heed_nn_fail(graph, HEED_INVALID, "linear: rows of %s do not fit a weight %s",
                             heed_nn_shape_text(a).text, heed_nn_shape_text(w).text);
-    if (bias != HEED_ABSENT && heed_nn_in(graph, node, 2)->count != w->shape[0])
+    if (bias != HEED_NO_INPUT && heed_nn_in(graph, node, 2)->count != w->shape[0])
         return heed_nn_fail(graph, HEED_INVALID, "linear: a bias of %s does not fit a weight %s",
                             heed_nn_shape_text(heed_nn_in(graph, node, 2)).text, heed_nn_shape_text(w).text);
     heed_nn_shape_of(node, a);
@@ -136,7 +136,7 @@ heed_variable heed_nn_linear(heed_graph *graph, heed_variable x, heed_variable w
     node->number[0] = 1.0f;
     node->whole[SHARED] = 1;
     set_sizes(node, 1, heed_nn_rows(a), w->shape[0], w->shape[1]);
-    if (bias != HEED_ABSENT)
+    if (bias != HEED_NO_INPUT)
         node->backward_scratch = heed_nn_partial_bytes(heed_nn_rows(a), w->shape[0]);
     return heed_nn_done(graph, node);
 }

@@ -1,0 +1,289 @@
+#include "train/data.h"
+#include "attend/spec_reader.h"
+#include "base/try.h"
+#include "model/safetensors.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const objectives[] = {"next", "masked", "class"};
+
+const char *heed_objective_name(int i)
+{
+    return i >= 0 && i < (int)(sizeof objectives / sizeof *objectives) ? objectives[i] : NULL;
+}
+
+/* Length of the word at `text`, behind blanks. */
+static size_t word(const char **text)
+{
+    *text += strspn(*text, " ");
+    return strcspn(*text, "(),= ");
+}
+
+static heed_status find_task(heed_data *data, const char *name, size_t length)
+{
+    heed_names names;
+    heed_names_start(&names, (heed_word){HEED_WORD_NAME, name, (int)length});
+    for (int i = 0; heed_task_at(i); i++) {
+        const heed_task *task = heed_task_at(i);
+        if (strlen(task->name) == length && !memcmp(task->name, name, length))
+            data->task = task;
+        heed_names_add(&names, task->name);
+    }
+    heed_names_add(&names, "text");
+    return data->task ? HEED_OK
+                      : heed_fail(HEED_INVALID, "data: unknown task '%s'%s",
+                                  heed_quoted(name, (int)length).text, heed_names_hint(&names).text);
+}
+
+static heed_status find_argument(const heed_task *task, const char *name, size_t length, int *which)
+{
+    heed_names names;
+    heed_names_start(&names, (heed_word){HEED_WORD_NAME, name, (int)length});
+    for (int i = 0; i < HEED_TASK_ARGS && task->arg[i].name; i++) {
+        if (strlen(task->arg[i].name) == length && !memcmp(task->arg[i].name, name, length)) {
+            *which = i;
+            return HEED_OK;
+        }
+        heed_names_add(&names, task->arg[i].name);
+    }
+    return heed_fail(HEED_INVALID, "data: %s has no argument '%s'%s", task->name,
+                     heed_quoted(name, (int)length).text, heed_names_hint(&names).text);
+}
+
+/* "8", "length=8" */
+static heed_status read_argument(heed_data *data, const char **text, int place)
+{
+    const heed_task *task = data->task;
+    size_t length = word(text);
+    const char *name = *text, *behind = name + length + strspn(name + length, " ");
+    int which = place;
+    if (*behind == '=') {
+        TRY(find_argument(task, name, length, &which));
+        *text = behind + 1;
+        length = word(text);
+    } else if (place >= HEED_TASK_ARGS || !task->arg[place].name) {
+        return heed_fail(HEED_INVALID, "data: %s has only %d arguments", task->name, place);
+    }
+    char *end;
+    errno = 0;
+    const long long number = strtoll(*text, &end, 10);
+    const heed_task_arg *arg = &task->arg[which];
+    if (errno || end != *text + length || length == 0 || number < arg->least || number > arg->most)
+        return heed_fail(HEED_INVALID, "data: %s of %s is '%s': a whole number from %lld to %lld is needed",
+                         arg->name, task->name, heed_quoted(*text, (int)length).text, (long long)arg->least,
+                         (long long)arg->most);
+    data->arg[which] = number;
+    *text = end;
+    return HEED_OK;
+}
+
+static heed_status read_arguments(heed_data *data, const char *text)
+{
+    text += strspn(text, " ");
+    if (*text == '(') {
+        text++;
+        text += strspn(text, " ");
+        for (int place = 0; *text != ')'; place++) {
+            TRY(read_argument(data, &text, place));
+            text += strspn(text, " ");
+            if (*text != ',' && *text != ')')
+                return heed_fail(HEED_INVALID, "data: a comma or a closing bracket is missing before '%s'",
+                                 heed_quoted(text, (int)strnlen(text, 60)).text);
+            text += *text == ',';
+        }
+        text++;
+    }
+    text += strspn(text, " ");
+    if (*text)
+        return heed_fail(HEED_INVALID, "data: '%s' stands behind the task",
+                         heed_quoted(text, (int)strnlen(text, 60)).text);
+    return HEED_OK;
+}
+
+heed_status heed_data_task(heed_data *data, const char *text)
+{
+    const size_t length = word(&text);
+    TRY(find_task(data, text, length));
+    for (int i = 0; i < HEED_TASK_ARGS; i++)
+        data->arg[i] = data->task->arg[i].usual;
+    TRY(read_arguments(data, text + length));
+    const char *wrong = data->task->wrong ? data->task->wrong(data->arg) : NULL;
+    if (wrong)
+        return heed_fail(HEED_INVALID, "data: %s: %s", data->task->name, wrong);
+    data->vocabulary = data->task->vocabulary(data->arg) + (data->objective == HEED_OBJECTIVE_MASKED);
+    data->context = data->task->length(data->arg);
+    return HEED_OK;
+}
+
+static heed_status read_file(const char *path, char **text, size_t *size)
+{
+    FILE *file = fopen(path, "rb");
+    if (!file)
+        return heed_fail(HEED_IO, "%s: cannot be read: %s", path, strerror(errno));
+    size_t room = 1 << 16;
+    *size = 0;
+    *text = malloc(room);
+    while (*text) {
+        const size_t got = fread(*text + *size, 1, room - *size, file);
+        *size += got;
+        if (got == 0)
+            break;
+        if (*size == room) {
+            char *more = realloc(*text, room *= 2);
+            if (!more)
+                free(*text);
+            *text = more;
+        }
+    }
+    const bool failed = ferror(file);
+    fclose(file);
+    if (*text && !failed)
+        return HEED_OK;
+    const heed_status status = *text ? heed_fail(HEED_IO, "%s: cannot be read: %s", path, strerror(errno))
+                                     : heed_fail(HEED_NO_MEMORY, "%s: no memory to read it", path);
+    free(*text);
+    *text = NULL;
+    return status;
+}
+
+static heed_status read_packed(heed_data *data, const char *path)
+{
+    heed_safetensors *file;
+    TRY(heed_safetensors_open(&file, path));
+    const heed_file_tensor *tensor = heed_safetensors_find(file, "tokens");
+    heed_status status = HEED_OK;
+    if (!tensor || tensor->type != HEED_I32 || tensor->rank != 1)
+        status = heed_fail(HEED_FORMAT, "%s: a tensor `tokens` of I32 in one dimension is needed", path);
+    if (!status)
+        data->text = malloc(tensor->bytes + 1);
+    if (!status && !data->text)
+        status = heed_fail(HEED_NO_MEMORY, "%s: no memory to read it", path);
+    if (!status)
+        status = heed_safetensors_read(file, tensor, data->text);
+    if (!status)
+        data->tokens = tensor->shape[0];
+    heed_safetensors_close(file);
+    for (int64_t i = 0; i < data->tokens && !status; i++) {
+        if (data->text[i] < 0 || data->text[i] >= 1 << 24)
+            status = heed_fail(HEED_FORMAT, "%s: token %lld is %d: from 0 to 16777215 is possible", path,
+                               (long long)i, data->text[i]);
+        data->vocabulary = data->text[i] >= data->vocabulary ? data->text[i] + 1 : data->vocabulary;
+    }
+    return status;
+}
+
+static heed_status read_text(heed_data *data, const char *path, const heed_tokenizer *tokenizer,
+                             double held_out)
+{
+    char *text;
+    size_t size = 0;
+    TRY(read_file(path, &text, &size));
+    const size_t part = (size_t)((double)size * held_out);
+    data->vocabulary = 256;
+    data->bytes_held_out = (int64_t)part;
+    if (!tokenizer) {
+        data->text = malloc((size + 1) * sizeof *data->text);
+        for (size_t i = 0; data->text && i < size; i++)
+            data->text[i] = (unsigned char)text[i];
+        data->tokens = data->text ? (int64_t)size : 0;
+        data->held_out = (int64_t)part;
+        free(text);
+        return data->text ? HEED_OK : heed_fail(HEED_NO_MEMORY, "%s: no memory for its tokens", path);
+    }
+    heed_tokens tokens = {.count = 0};
+    heed_status status = heed_tokenize(tokenizer, text, size - part, 0, &tokens);
+    const int64_t before = tokens.count;
+    if (!status)
+        status = heed_tokenize(tokenizer, text + (size - part), part, 0, &tokens);
+    free(text);
+    data->text = tokens.id;
+    data->tokens = tokens.count;
+    data->held_out = tokens.count - before;
+    data->vocabulary = heed_tokenizer_size(tokenizer);
+    return status;
+}
+
+static bool ends_with(const char *path, const char *ending)
+{
+    const size_t length = strlen(path), end = strlen(ending);
+    return length >= end && !strcmp(path + length - end, ending);
+}
+
+heed_status heed_data_text(heed_data *data, const char *path, const heed_tokenizer *tokenizer,
+                           double held_out)
+{
+    if (ends_with(path, ".safetensors")) {
+        TRY(read_packed(data, path));
+        data->held_out = (int64_t)((double)data->tokens * held_out);
+    } else {
+        TRY(read_text(data, path, tokenizer, held_out));
+    }
+    data->vocabulary += data->objective == HEED_OBJECTIVE_MASKED;
+    return HEED_OK;
+}
+
+void heed_data_free(heed_data *data)
+{
+    free(data->text);
+    data->text = NULL;
+}
+
+/* 15 % of the tokens are asked for. */
+static void mask(const heed_data *data, heed_draw *draw, int64_t context, int32_t *token, int32_t *target)
+{
+    for (int64_t i = 0; i < context; i++) {
+        const int64_t chance = heed_draw_below(draw, 2000),
+                      other = heed_draw_below(draw, data->vocabulary - 1);
+        target[i] = chance < 300 ? token[i] : -1;
+        if (chance < 240)
+            token[i] = (int32_t)data->vocabulary - 1;
+        else if (chance < 270)
+            token[i] = (int32_t)other;
+    }
+}
+
+/* Training begins anywhere; evaluation goes through from the start of the held-out part. */
+static void take_text(const heed_data *data, bool held_out, heed_draw *draw, uint64_t which, int64_t context,
+                      int32_t *token, int32_t *target)
+{
+    const int64_t first = data->tokens - data->held_out;
+    const int64_t from = held_out ? first + (int64_t)which * context : heed_draw_below(draw, first - context);
+    for (int64_t i = 0; i < context; i++) {
+        token[i] = data->text[from + i];
+        target[i] = data->text[from + i + 1];
+    }
+}
+
+void heed_data_make(const heed_data *data, bool held_out, uint64_t which, int64_t context, int32_t *token,
+                    int32_t *target)
+{
+    /* streams: even numbers for training, odd ones for evaluation */
+    heed_draw draw = {.seed = data->seed, .which = which << 1 | held_out};
+    int32_t *all = target, last = -1;
+    if (!data->task) {
+        take_text(data, held_out, &draw, which, context, token, target);
+    } else {
+        /* a class is the last target: room for all of them lies behind the tokens */
+        if (data->objective == HEED_OBJECTIVE_CLASS)
+            all = token + context;
+        for (int64_t i = 0; i < context; i++) {
+            token[i] = 0;
+            all[i] = -1;
+        }
+        data->task->make(data->arg, &draw, token, all);
+        for (int64_t i = 0; i < context; i++)
+            last = all[i] >= 0 ? all[i] : last;
+    }
+    if (data->objective == HEED_OBJECTIVE_MASKED)
+        mask(data, &draw, context, token, target);
+    if (data->objective == HEED_OBJECTIVE_CLASS)
+        *target = last;
+}
+
+int64_t heed_data_evaluations(const heed_data *data, int64_t context)
+{
+    return data->task ? INT64_MAX : data->held_out > context ? (data->held_out - 1) / context : 0;
+}

@@ -1,0 +1,50 @@
+/* Where batches come from: a task, or tokens of a text. Batch after batch is a function of the seed and the
+ * number of the step alone, so that a run can go on from any step.
+ */
+#ifndef HEED_TRAIN_DATA_H
+#define HEED_TRAIN_DATA_H
+
+#include "train/task.h"
+
+#include <heed/tokenizer.h>
+
+typedef enum heed_objective {
+    HEED_OBJECTIVE_NEXT,   /* the next token of a text; what a task asks for */
+    HEED_OBJECTIVE_MASKED, /* 15 % of the tokens: 8 of 10 hidden behind a mask, 1 replaced, 1 as it was
+                              (Devlin et al.) */
+    HEED_OBJECTIVE_CLASS,  /* the last target of a task as a class of the whole sequence */
+} heed_objective;
+
+const char *heed_objective_name(int i); /* NULL beyond the last */
+
+typedef struct heed_data {
+    const heed_task *task; /* NULL: text */
+    int64_t arg[HEED_TASK_ARGS];
+    int32_t *text;            /* [tokens] */
+    int64_t tokens, held_out; /* the last `held_out` are for evaluation */
+    int64_t bytes_held_out;   /* bytes of text they stand for; 0: not known */
+    int64_t vocabulary;       /* with the mask, where there is one */
+    int64_t context;          /* of a task: what it needs */
+    heed_objective objective;
+    uint64_t seed;
+} heed_data;
+
+/* data = "copy(length=8)": a task with its arguments, by name or in order; "NAME" alone takes its usual ones.
+ * What is wrong is said in one sentence with the nearest known name. */
+heed_status heed_data_task(heed_data *data, const char *text);
+
+/* A text file by bytes (tokenizer NULL), or by a tokeniser; or a safetensors file with a tensor `tokens` of
+ * I32. The last `held_out` of it (a share) is for evaluation. */
+heed_status heed_data_text(heed_data *data, const char *path, const heed_tokenizer *tokenizer,
+                           double held_out);
+void heed_data_free(heed_data *data);
+
+/* Sequence `which` for training or evaluation: context tokens and targets (one with HEED_OBJECTIVE_CLASS). */
+void heed_data_make(const heed_data *data, bool held_out, uint64_t which, int64_t context, int32_t *token,
+                    int32_t *target);
+
+/* Sequences of `context` tokens that evaluation has: for texts all of the held-out part once; tasks have no
+ * end. */
+int64_t heed_data_evaluations(const heed_data *data, int64_t context);
+
+#endif

@@ -1,0 +1,64 @@
+/* Tasks whose sequences are made up, with answers that are right by construction: what the field compares
+ * forms of attention with. A family a file in tasks/, a task a line in its table.
+ *
+ * A sequence is `context` tokens and as many targets: the token that is right at a place, -1 where none is
+ * asked for. Sequence `which` of a seed is always the same.
+ */
+#ifndef HEED_TRAIN_TASK_H
+#define HEED_TRAIN_TASK_H
+
+#include "base/philox.h"
+
+#include <heed/base.h>
+
+enum { HEED_TASK_ARGS = 4 };
+
+typedef struct heed_task_arg {
+    const char *name, *summary;
+    int64_t usual, least, most;
+} heed_task_arg;
+
+/* Random numbers of one sequence. */
+typedef struct heed_draw {
+    uint64_t seed, which, place;
+} heed_draw;
+
+typedef struct heed_task heed_task;
+struct heed_task {
+    const char *name, *summary;
+    heed_task_arg arg[HEED_TASK_ARGS];
+    double ceiling; /* share of targets that can be known */
+    int64_t (*vocabulary)(const int64_t *arg);
+    int64_t (*length)(const int64_t *arg);
+    void (*make)(const int64_t *arg, heed_draw *draw, int32_t *token, int32_t *target);
+    const char *(*wrong)(const int64_t *arg); /* why arguments do not go together; NULL: they do */
+};
+
+/* NULL beyond the last. */
+const heed_task *heed_task_at(int i);
+
+/* A whole number from 0 to below - 1. */
+static inline int64_t heed_draw_below(heed_draw *draw, int64_t below)
+{
+    uint32_t bits[4];
+    heed_philox_at(draw->seed, draw->which, draw->place++, bits);
+    return (int64_t)(((uint64_t)bits[1] << 32 | bits[0]) % (uint64_t)below);
+}
+
+/* `count` different numbers below `below`, in random order: each number of the first `count` places of a
+ * shuffled list. `list` has room for `below`. */
+static inline void heed_draw_different(heed_draw *draw, int64_t below, int64_t count, int32_t *list)
+{
+    for (int64_t i = 0; i < below; i++)
+        list[i] = (int32_t)i;
+    for (int64_t i = 0; i < count; i++) {
+        const int64_t j = i + heed_draw_below(draw, below - i);
+        const int32_t swap = list[i];
+        list[i] = list[j];
+        list[j] = swap;
+    }
+}
+
+enum { HEED_TASK_SYMBOLS = 4096 }; /* at most, of a task that draws different ones */
+
+#endif
