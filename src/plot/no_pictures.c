@@ -38,6 +38,12 @@ heed_status heed_plot_draw_tables(const char *path, const heed_plot_tables *plot
     return refuse(path);
 }
 
+heed_status heed_plot_draw_curves(const char *path, const heed_plot_curves *plot)
+{
+    (void)plot;
+    return refuse(path);
+}
+
 #else
 typedef int heed_no_pictures; /* ISO C wants something in a file */
 #endif

@@ -99,4 +99,23 @@ typedef struct heed_plot_tables {
 } heed_plot_tables;
 heed_status heed_plot_draw_tables(const char *path, const heed_plot_tables *plot);
 
+/* Curves over a common axis, in panels below each other: a loss by step, say. */
+typedef struct heed_plot_curve {
+    const char *name;
+    const double *at, *value; /* [points]; a value that is not finite leaves a gap */
+    int points;
+} heed_plot_curve;
+enum { HEED_PLOT_PANELS = 4 };
+typedef struct heed_plot_curves {
+    const char *title, *subtitle;
+    const char *across;
+    struct {
+        const char *measure;
+        const heed_plot_curve *curve;
+        int curves;
+    } panel[HEED_PLOT_PANELS];
+    int panels;
+} heed_plot_curves;
+heed_status heed_plot_draw_curves(const char *path, const heed_plot_curves *plot);
+
 #endif

@@ -26,8 +26,8 @@ static heed_status find_task(heed_data *data, const char *name, size_t length)
 {
     heed_names names;
     heed_names_start(&names, (heed_word){HEED_WORD_NAME, name, (int)length});
-    for (int i = 0; heed_task_at(i); i++) {
-        const heed_task *task = heed_task_at(i);
+    for (int i = 0; heed_synthetic_at(i); i++) {
+        const heed_synthetic *task = heed_synthetic_at(i);
         if (strlen(task->name) == length && !memcmp(task->name, name, length))
             data->task = task;
         heed_names_add(&names, task->name);
@@ -38,11 +38,11 @@ static heed_status find_task(heed_data *data, const char *name, size_t length)
                                   heed_quoted(name, (int)length).text, heed_names_hint(&names).text);
 }
 
-static heed_status find_argument(const heed_task *task, const char *name, size_t length, int *which)
+static heed_status find_argument(const heed_synthetic *task, const char *name, size_t length, int *which)
 {
     heed_names names;
     heed_names_start(&names, (heed_word){HEED_WORD_NAME, name, (int)length});
-    for (int i = 0; i < HEED_TASK_ARGS && task->arg[i].name; i++) {
+    for (int i = 0; i < HEED_SYNTHETIC_ARGS && task->arg[i].name; i++) {
         if (strlen(task->arg[i].name) == length && !memcmp(task->arg[i].name, name, length)) {
             *which = i;
             return HEED_OK;
@@ -56,7 +56,7 @@ static heed_status find_argument(const heed_task *task, const char *name, size_t
 /* "8", "length=8" */
 static heed_status read_argument(heed_data *data, const char **text, int place)
 {
-    const heed_task *task = data->task;
+    const heed_synthetic *task = data->task;
     size_t length = word(text);
     const char *name = *text, *behind = name + length + strspn(name + length, " ");
     int which = place;
@@ -64,13 +64,13 @@ static heed_status read_argument(heed_data *data, const char **text, int place)
         TRY(find_argument(task, name, length, &which));
         *text = behind + 1;
         length = word(text);
-    } else if (place >= HEED_TASK_ARGS || !task->arg[place].name) {
+    } else if (place >= HEED_SYNTHETIC_ARGS || !task->arg[place].name) {
         return heed_fail(HEED_INVALID, "data: %s has only %d arguments", task->name, place);
     }
     char *end;
     errno = 0;
     const long long number = strtoll(*text, &end, 10);
-    const heed_task_arg *arg = &task->arg[which];
+    const heed_synthetic_arg *arg = &task->arg[which];
     if (errno || end != *text + length || length == 0 || number < arg->least || number > arg->most)
         return heed_fail(HEED_INVALID, "data: %s of %s is '%s': a whole number from %lld to %lld is needed",
                          arg->name, task->name, heed_quoted(*text, (int)length).text, (long long)arg->least,
@@ -107,7 +107,7 @@ heed_status heed_data_task(heed_data *data, const char *text)
 {
     const size_t length = word(&text);
     TRY(find_task(data, text, length));
-    for (int i = 0; i < HEED_TASK_ARGS; i++)
+    for (int i = 0; i < HEED_SYNTHETIC_ARGS; i++)
         data->arg[i] = data->task->arg[i].usual;
     TRY(read_arguments(data, text + length));
     const char *wrong = data->task->wrong ? data->task->wrong(data->arg) : NULL;

@@ -4,7 +4,7 @@
 #ifndef HEED_TRAIN_DATA_H
 #define HEED_TRAIN_DATA_H
 
-#include "train/task.h"
+#include "train/synthetic.h"
 
 #include <heed/tokenizer.h>
 
@@ -18,8 +18,8 @@ typedef enum heed_objective {
 const char *heed_objective_name(int i); /* NULL beyond the last */
 
 typedef struct heed_data {
-    const heed_task *task; /* NULL: text */
-    int64_t arg[HEED_TASK_ARGS];
+    const heed_synthetic *task; /* NULL: text */
+    int64_t arg[HEED_SYNTHETIC_ARGS];
     int32_t *text;            /* [tokens] */
     int64_t tokens, held_out; /* the last `held_out` are for evaluation */
     int64_t bytes_held_out;   /* bytes of text they stand for; 0: not known */

@@ -1,4 +1,5 @@
 /* Points in panels below each other, with axes, numbers and a legend. */
+#include "plot/cairo/axis.h"
 #include "plot/cairo/canvas.h"
 #include "plot/cairo/cells.h"
 
@@ -6,102 +7,37 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { MARGIN = 16, LEFT = 78, WIDTH = 560, HEIGHT = 250, BELOW = 26, GAP = 34, LEGEND = 30, TICKS = 8 };
-
-/* An axis: from value to 0..1. */
-typedef struct axis {
-    double low, high; /* logarithms where `powers` */
-    bool powers;
-} axis;
-
-static double on_axis(const axis *a, double x)
-{
-    const double y = !a->powers ? x : x > 0.0 ? log10(x) : a->low;
-    return (fmin(fmax(y, a->low), a->high) - a->low) / (a->high - a->low);
-}
-
-static axis axis_for(const double *value, int points, bool powers)
-{
-    axis a = {INFINITY, -INFINITY, powers};
-    for (int i = 0; i < points; i++) {
-        if (isnan(value[i]) || (powers && !(value[i] > 0.0)))
-            continue;
-        const double y = powers ? log10(value[i]) : value[i];
-        a.low = fmin(a.low, y);
-        a.high = fmax(a.high, y);
-    }
-    if (!(a.low <= a.high))
-        a.low = a.high = 0.0;
-    const double edge = fmax(0.08 * (a.high - a.low), powers ? 0.05 : 1e-3);
-    a.low -= edge;
-    a.high += edge;
-    return a;
-}
-
-/* Round values inside the axis; as many as fit. */
-static int ticks_of(const axis *a, double *tick)
-{
-    static const double steps[] = {1.0, 2.0, 5.0};
-    int count = 0;
-    if (!a->powers) {
-        double step = pow(10.0, floor(log10(a->high - a->low)) - 1.0);
-        for (int i = 0; (a->high - a->low) / step > 6.0; i++)
-            step *= i % 3 == 1 ? 2.5 : 2.0;
-        for (double x = ceil(a->low / step) * step; x <= a->high && count < TICKS; x += step)
-            tick[count++] = fabs(x) < 1e-9 * step ? 0.0 : x;
-        return count;
-    }
-    const int between = a->high - a->low > 2.0 ? 1 : 3, every = (int)ceil((a->high - a->low) / TICKS);
-    for (int power = (int)floor(a->low); power <= (int)ceil(a->high); power += every)
-        for (int i = 0; i < between && count < TICKS; i++) {
-            const double x = steps[i] * pow(10.0, power);
-            if (log10(x) >= a->low && log10(x) <= a->high)
-                tick[count++] = x;
-        }
-    return count;
-}
-
-static void grey(cairo_t *cairo, double shade)
-{
-    cairo_set_source_rgb(cairo, shade, shade, shade);
-}
-
-static void line(cairo_t *cairo, double x0, double y0, double x1, double y1)
-{
-    cairo_move_to(cairo, floor(x0) + 0.5, floor(y0) + 0.5);
-    cairo_line_to(cairo, floor(x1) + 0.5, floor(y1) + 0.5);
-    cairo_stroke(cairo);
-}
+enum { MARGIN = 16, LEFT = 78, WIDTH = 560, HEIGHT = 250, BELOW = 26, GAP = 34, LEGEND = 30 };
 
 /* A frame of WIDTH x HEIGHT with its top left corner at LEFT, y. */
 static void draw_frame(cairo_t *cairo, const heed_type_sizes *type, const heed_plot_panel *panel,
-                       const char *across, const axis *x, const axis *up, double y)
+                       const char *across, const heed_axis *x, const heed_axis *up, double y)
 {
-    double tick[TICKS];
+    double tick[HEED_TICKS];
     char text[60];
     cairo_set_line_width(cairo, 1.0);
-    for (int i = 0, count = ticks_of(up, tick); i < count; i++) {
-        const double at = y + HEIGHT * (1.0 - on_axis(up, tick[i]));
-        grey(cairo, 0.9);
-        line(cairo, LEFT, at, LEFT + WIDTH, at);
-        grey(cairo, 0.25);
+    for (int i = 0, count = heed_axis_ticks(up, tick); i < count; i++) {
+        const double at = y + HEIGHT * (1.0 - heed_on_axis(up, tick[i]));
+        heed_grey(cairo, 0.9);
+        heed_line(cairo, LEFT, at, LEFT + WIDTH, at);
+        heed_grey(cairo, 0.25);
         snprintf(text, sizeof text, "%.3g", tick[i]);
         heed_text_draw(cairo, &type->label, LEFT - 8 - heed_text_width(&type->label, text),
                        at + 0.36 * type->label.size, text);
     }
-    for (int i = 0, count = ticks_of(x, tick); i < count; i++) {
-        const double at = LEFT + WIDTH * on_axis(x, tick[i]);
-        grey(cairo, 0.9);
-        line(cairo, at, y, at, y + HEIGHT);
-        grey(cairo, 0.25);
+    for (int i = 0, count = heed_axis_ticks(x, tick); i < count; i++) {
+        const double at = LEFT + WIDTH * heed_on_axis(x, tick[i]);
+        heed_grey(cairo, 0.9);
+        heed_line(cairo, at, y, at, y + HEIGHT);
+        heed_grey(cairo, 0.25);
         snprintf(text, sizeof text, "%.3g", tick[i]);
         heed_text_draw(cairo, &type->label, at - heed_text_width(&type->label, text) / 2.0,
                        y + HEIGHT + 1.3 * type->label.size, text);
     }
-    grey(cairo, 0.4);
+    heed_grey(cairo, 0.4);
     cairo_rectangle(cairo, LEFT + 0.5, floor(y) + 0.5, WIDTH, HEIGHT);
     cairo_stroke(cairo);
-    grey(cairo, 0.1);
+    heed_grey(cairo, 0.1);
     snprintf(text, sizeof text, "%.40s%s", panel->measure,
              panel->high_is_good ? " (more is better)" : " (less is better)");
     heed_text_draw(cairo, &type->text, LEFT, y - 7.0, text);
@@ -113,15 +49,16 @@ typedef struct place {
     double x, y;
 } place;
 
-static place place_of(const heed_plot_points *plot, const heed_plot_panel *panel, const axis *x,
-                      const axis *up, double y, int i)
+static place place_of(const heed_plot_points *plot, const heed_plot_panel *panel, const heed_axis *x,
+                      const heed_axis *up, double y, int i)
 {
-    return (place){LEFT + WIDTH * on_axis(x, plot->at[i]), y + HEIGHT * (1.0 - on_axis(up, panel->value[i]))};
+    return (place){LEFT + WIDTH * heed_on_axis(x, plot->at[i]),
+                   y + HEIGHT * (1.0 - heed_on_axis(up, panel->value[i]))};
 }
 
 /* Steps along the front, from the least memory to the most. */
 static void draw_front(cairo_t *cairo, const heed_plot_points *plot, const heed_plot_panel *panel,
-                       const bool *front, const axis *x, const axis *up, double y)
+                       const bool *front, const heed_axis *x, const heed_axis *up, double y)
 {
     int last = -1;
     cairo_set_source_rgb(cairo, 0.80, 0.25, 0.10);
@@ -162,7 +99,7 @@ static void draw_number(cairo_t *cairo, const heed_fonts *fonts, place *taken, i
             break;
     }
     taken[(*count)++] = to;
-    grey(cairo, 0.1);
+    heed_grey(cairo, 0.1);
     snprintf(text, sizeof text, "%d", number);
     heed_text_draw(cairo, fonts, to.x, to.y, text);
 }
@@ -171,8 +108,8 @@ static void draw_number(cairo_t *cairo, const heed_fonts *fonts, place *taken, i
 static void draw_panel(cairo_t *cairo, const heed_type_sizes *type, const heed_plot_points *plot,
                        const heed_plot_panel *panel, bool *front, place *taken, double y)
 {
-    const axis x = axis_for(plot->at, plot->points, true),
-               up = axis_for(panel->value, plot->points, panel->powers);
+    const heed_axis x = heed_axis_for(plot->at, plot->points, true),
+                    up = heed_axis_for(panel->value, plot->points, panel->powers);
     int count = 0;
     draw_frame(cairo, type, panel, plot->across, &x, &up, y);
     heed_plot_front(plot->at, panel->value, panel->high_is_good, plot->points, front);
@@ -195,7 +132,7 @@ static void draw_legend(cairo_t *cairo, const heed_type_sizes *type, const heed_
                         double y)
 {
     char text[200];
-    grey(cairo, 0.1);
+    heed_grey(cairo, 0.1);
     for (int i = 0; i < plot->points; i++) {
         snprintf(text, sizeof text, "%d  %.150s%s", i, plot->name[i],
                  isnan(plot->at[i]) ? " (not measured)" : "");

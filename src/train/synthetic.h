@@ -1,5 +1,5 @@
 /* Tasks whose sequences are made up, with answers that are right by construction: what the field compares
- * forms of attention with. A family a file in tasks/, a task a line in its table.
+ * forms of attention with. A family a file in synthetic/, a task a line in its table.
  *
  * A sequence is `context` tokens and as many targets: the token that is right at a place, -1 where none is
  * asked for. Sequence `which` of a seed is always the same.
@@ -11,22 +11,22 @@
 
 #include <heed/base.h>
 
-enum { HEED_TASK_ARGS = 4 };
+enum { HEED_SYNTHETIC_ARGS = 4 };
 
-typedef struct heed_task_arg {
+typedef struct heed_synthetic_arg {
     const char *name, *summary;
     int64_t usual, least, most;
-} heed_task_arg;
+} heed_synthetic_arg;
 
 /* Random numbers of one sequence. */
 typedef struct heed_draw {
     uint64_t seed, which, place;
 } heed_draw;
 
-typedef struct heed_task heed_task;
-struct heed_task {
+typedef struct heed_synthetic heed_synthetic;
+struct heed_synthetic {
     const char *name, *summary;
-    heed_task_arg arg[HEED_TASK_ARGS];
+    heed_synthetic_arg arg[HEED_SYNTHETIC_ARGS];
     double ceiling; /* share of targets that can be known */
     int64_t (*vocabulary)(const int64_t *arg);
     int64_t (*length)(const int64_t *arg);
@@ -35,7 +35,7 @@ struct heed_task {
 };
 
 /* NULL beyond the last. */
-const heed_task *heed_task_at(int i);
+const heed_synthetic *heed_synthetic_at(int i);
 
 /* A whole number from 0 to below - 1. */
 static inline int64_t heed_draw_below(heed_draw *draw, int64_t below)
@@ -59,6 +59,6 @@ static inline void heed_draw_different(heed_draw *draw, int64_t below, int64_t c
     }
 }
 
-enum { HEED_TASK_SYMBOLS = 4096 }; /* at most, of a task that draws different ones */
+enum { HEED_SYNTHETIC_SYMBOLS = 4096 }; /* at most, of a task that draws different ones */
 
 #endif

@@ -1,5 +1,5 @@
 /* Rules: parity of bits, brackets that close, sums, and a line to be found from its points. */
-#include "train/task.h"
+#include "train/synthetic.h"
 
 #include <stddef.h>
 
@@ -123,31 +123,32 @@ static const char *no_prime(const int64_t *arg)
     return NULL;
 }
 
-const heed_task heed_task_parity = {.name = "parity",
-                                    .summary =
-                                        "bits, and at each place whether the ones so far are odd in number",
-                                    .arg = {{"length", "bits", 16, 1, 1 << 20}},
-                                    .ceiling = 1.0,
-                                    .vocabulary = parity_vocabulary,
-                                    .length = parity_length,
-                                    .make = make_parity};
-const heed_task heed_task_dyck = {.name = "dyck",
-                                  .summary = "balanced brackets of several kinds: which one closes next?",
-                                  .arg = {{"length", "pairs of brackets", 16, 1, 1 << 18},
-                                          {"kinds", "kinds of brackets", 3, 1, 1000},
-                                          {"depth", "brackets open at once, at most", 8, 1, 1 << 10}},
-                                  .ceiling = 1.0,
-                                  .vocabulary = dyck_vocabulary,
-                                  .length = dyck_length,
-                                  .make = make_dyck};
-const heed_task heed_task_addition = {.name = "addition",
-                                      .summary = "two numbers and their sum, its last digit first",
-                                      .arg = {{"digits", "digits of each number", 3, 1, 1000}},
-                                      .ceiling = 1.0,
-                                      .vocabulary = addition_vocabulary,
-                                      .length = addition_length,
-                                      .make = make_addition};
-const heed_task heed_task_regression = {
+const heed_synthetic heed_synthetic_parity = {
+    .name = "parity",
+    .summary = "bits, and at each place whether the ones so far are odd in number",
+    .arg = {{"length", "bits", 16, 1, 1 << 20}},
+    .ceiling = 1.0,
+    .vocabulary = parity_vocabulary,
+    .length = parity_length,
+    .make = make_parity};
+const heed_synthetic heed_synthetic_dyck = {
+    .name = "dyck",
+    .summary = "balanced brackets of several kinds: which one closes next?",
+    .arg = {{"length", "pairs of brackets", 16, 1, 1 << 18},
+            {"kinds", "kinds of brackets", 3, 1, 1000},
+            {"depth", "brackets open at once, at most", 8, 1, 1 << 10}},
+    .ceiling = 1.0,
+    .vocabulary = dyck_vocabulary,
+    .length = dyck_length,
+    .make = make_dyck};
+const heed_synthetic heed_synthetic_addition = {.name = "addition",
+                                                .summary = "two numbers and their sum, its last digit first",
+                                                .arg = {{"digits", "digits of each number", 3, 1, 1000}},
+                                                .ceiling = 1.0,
+                                                .vocabulary = addition_vocabulary,
+                                                .length = addition_length,
+                                                .make = make_addition};
+const heed_synthetic heed_synthetic_regression = {
     .name = "regression",
     .summary = "points of a line modulo a prime: where is the next?",
     .arg = {{"pairs", "points", 8, 2, 4096}, {"prime", "the prime", 11, 2, 4093}},

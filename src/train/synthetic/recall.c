@@ -1,6 +1,6 @@
 /* What stood beside a symbol before: associative recall with one query or many, induction, and a needle in a
  * long text. */
-#include "train/task.h"
+#include "train/synthetic.h"
 
 enum { PAIRS, QUERIES };
 enum { LENGTH, SYMBOLS };
@@ -31,7 +31,7 @@ static void put_pairs(int64_t pairs, int64_t symbols, heed_draw *draw, int32_t *
 /* arg: pairs, symbols */
 static void make_recall(const int64_t *arg, heed_draw *draw, int32_t *token, int32_t *target)
 {
-    int32_t key[HEED_TASK_SYMBOLS], value[HEED_TASK_SYMBOLS];
+    int32_t key[HEED_SYNTHETIC_SYMBOLS], value[HEED_SYNTHETIC_SYMBOLS];
     put_pairs(arg[PAIRS], arg[1], draw, token, key, value);
     const int64_t asked = heed_draw_below(draw, arg[PAIRS]);
     token[2 * arg[PAIRS]] = key[asked];
@@ -52,7 +52,7 @@ static int64_t multi_length(const int64_t *arg)
 
 static void make_multi(const int64_t *arg, heed_draw *draw, int32_t *token, int32_t *target)
 {
-    int32_t key[HEED_TASK_SYMBOLS], value[HEED_TASK_SYMBOLS], order[HEED_TASK_SYMBOLS];
+    int32_t key[HEED_SYNTHETIC_SYMBOLS], value[HEED_SYNTHETIC_SYMBOLS], order[HEED_SYNTHETIC_SYMBOLS];
     put_pairs(arg[PAIRS], arg[1], draw, token, key, value);
     heed_draw_different(draw, arg[PAIRS], arg[2], order);
     for (int64_t i = 0; i < arg[2]; i++) {
@@ -107,40 +107,41 @@ static int64_t needle_vocabulary(const int64_t *arg)
     return 2 * arg[SYMBOLS] + 1;
 }
 
-const heed_task heed_task_recall = {
+const heed_synthetic heed_synthetic_recall = {
     .name = "recall",
     .summary = "pairs of keys and values, then a key: its value",
-    .arg = {{"pairs", "pairs before the question", 8, 1, HEED_TASK_SYMBOLS},
-            {"symbols", "different keys, and as many values", 16, 2, HEED_TASK_SYMBOLS}},
+    .arg = {{"pairs", "pairs before the question", 8, 1, HEED_SYNTHETIC_SYMBOLS},
+            {"symbols", "different keys, and as many values", 16, 2, HEED_SYNTHETIC_SYMBOLS}},
     .ceiling = 1.0,
     .vocabulary = both,
     .length = recall_length,
     .make = make_recall,
     .wrong = too_many_pairs};
-const heed_task heed_task_multi_recall = {
+const heed_synthetic heed_synthetic_multi_recall = {
     .name = "multi_recall",
     .summary = "pairs of keys and values, then many of the keys: the value of each",
-    .arg = {{"pairs", "pairs before the questions", 8, 1, HEED_TASK_SYMBOLS},
-            {"symbols", "different keys, and as many values", 16, 2, HEED_TASK_SYMBOLS},
-            {"queries", "questions", 4, 1, HEED_TASK_SYMBOLS}},
+    .arg = {{"pairs", "pairs before the questions", 8, 1, HEED_SYNTHETIC_SYMBOLS},
+            {"symbols", "different keys, and as many values", 16, 2, HEED_SYNTHETIC_SYMBOLS},
+            {"queries", "questions", 4, 1, HEED_SYNTHETIC_SYMBOLS}},
     .ceiling = 1.0,
     .vocabulary = both,
     .length = multi_length,
     .make = make_multi,
     .wrong = multi_wrong};
-const heed_task heed_task_induction = {
+const heed_synthetic heed_synthetic_induction = {
     .name = "induction",
     .summary = "which symbol stood behind the mark before?",
-    .arg = {{"length", "tokens", 32, 3, 1 << 20}, {"symbols", "different symbols", 16, 2, HEED_TASK_SYMBOLS}},
+    .arg = {{"length", "tokens", 32, 3, 1 << 20},
+            {"symbols", "different symbols", 16, 2, HEED_SYNTHETIC_SYMBOLS}},
     .ceiling = 1.0,
     .vocabulary = one_more,
     .length = induction_length,
     .make = make_induction};
-const heed_task heed_task_needle = {
+const heed_synthetic heed_synthetic_needle = {
     .name = "needle",
     .summary = "one symbol in a long text of noise, asked for at the end",
     .arg = {{"length", "tokens", 128, 2, 1 << 20},
-            {"symbols", "different symbols, and as many words of noise", 16, 2, HEED_TASK_SYMBOLS}},
+            {"symbols", "different symbols, and as many words of noise", 16, 2, HEED_SYNTHETIC_SYMBOLS}},
     .ceiling = 1.0,
     .vocabulary = needle_vocabulary,
     .length = induction_length,

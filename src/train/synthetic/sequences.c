@@ -4,7 +4,7 @@
  *
  *     a b c | a b      targets from the mark on: a b c
  */
-#include "train/task.h"
+#include "train/synthetic.h"
 
 enum { LENGTH, SYMBOLS, SPAN };
 
@@ -75,7 +75,7 @@ static void make_selective(const int64_t *arg, heed_draw *draw, int32_t *token, 
 {
     const int64_t n = arg[LENGTH], span = arg[SPAN];
     int64_t left = n, put = 0;
-    int32_t answer[HEED_TASK_SYMBOLS];
+    int32_t answer[HEED_SYNTHETIC_SYMBOLS];
     for (int64_t i = 0; i < span; i++) {
         token[i] = (int32_t)arg[SYMBOLS] + 1;
         if (heed_draw_below(draw, span - i) < left) { /* each choice of places as likely as any other */
@@ -104,36 +104,37 @@ static const char *selective_wrong(const int64_t *arg)
 
 #define LENGTH_ARG                                                                                           \
     {                                                                                                        \
-        "length", "symbols of a sequence", 16, 1, HEED_TASK_SYMBOLS                                          \
+        "length", "symbols of a sequence", 16, 1, HEED_SYNTHETIC_SYMBOLS                                     \
     }
 #define SYMBOLS_ARG                                                                                          \
     {                                                                                                        \
-        "symbols", "different symbols", 16, 2, HEED_TASK_SYMBOLS                                             \
+        "symbols", "different symbols", 16, 2, HEED_SYNTHETIC_SYMBOLS                                        \
     }
 
-const heed_task heed_task_copy = {.name = "copy",
-                                  .summary = "a sequence, a mark, and the sequence again",
-                                  .arg = {LENGTH_ARG, SYMBOLS_ARG},
-                                  .ceiling = 1.0,
-                                  .vocabulary = vocabulary,
-                                  .length = length,
-                                  .make = make_copy};
-const heed_task heed_task_reversal = {.name = "reversal",
-                                      .summary =
-                                          "a sequence, a mark, and the sequence from its end to its start",
-                                      .arg = {LENGTH_ARG, SYMBOLS_ARG},
-                                      .ceiling = 1.0,
-                                      .vocabulary = vocabulary,
-                                      .length = length,
-                                      .make = make_reversal};
-const heed_task heed_task_sorting = {.name = "sorting",
-                                     .summary = "a sequence, a mark, and its symbols in rising order",
-                                     .arg = {LENGTH_ARG, SYMBOLS_ARG},
-                                     .ceiling = 1.0,
-                                     .vocabulary = vocabulary,
-                                     .length = length,
-                                     .make = make_sorting};
-const heed_task heed_task_selective_copy = {
+const heed_synthetic heed_synthetic_copy = {.name = "copy",
+                                            .summary = "a sequence, a mark, and the sequence again",
+                                            .arg = {LENGTH_ARG, SYMBOLS_ARG},
+                                            .ceiling = 1.0,
+                                            .vocabulary = vocabulary,
+                                            .length = length,
+                                            .make = make_copy};
+const heed_synthetic heed_synthetic_reversal = {
+    .name = "reversal",
+    .summary = "a sequence, a mark, and the sequence from its end to its start",
+    .arg = {LENGTH_ARG, SYMBOLS_ARG},
+    .ceiling = 1.0,
+    .vocabulary = vocabulary,
+    .length = length,
+    .make = make_reversal};
+const heed_synthetic heed_synthetic_sorting = {.name = "sorting",
+                                               .summary =
+                                                   "a sequence, a mark, and its symbols in rising order",
+                                               .arg = {LENGTH_ARG, SYMBOLS_ARG},
+                                               .ceiling = 1.0,
+                                               .vocabulary = vocabulary,
+                                               .length = length,
+                                               .make = make_sorting};
+const heed_synthetic heed_synthetic_selective_copy = {
     .name = "selective_copy",
     .summary = "symbols among blanks, a mark, and the symbols without the blanks",
     .arg = {LENGTH_ARG, SYMBOLS_ARG, {"span", "places for symbols and blanks", 64, 1, 1 << 20}},

@@ -1,0 +1,211 @@
+/* A trained model as a folder that other programs read: model.safetensors, and for models of the llama and
+ * qwen3 architectures config.json and the tokeniser. */
+#include "base/output.h"
+#include "base/try.h"
+#include "model/safetensors.h"
+#include "train/trainer.h"
+
+#include <heed/attend.h>
+
+#include <cjson/cJSON.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PATH = 1200, SPEC = 2048 };
+
+static heed_status join(char path[PATH], const char *folder, const char *name)
+{
+    if (snprintf(path, PATH, "%s/%s", folder, name) >= PATH)
+        return heed_fail(HEED_INVALID, "%.60s...: the path is too long", folder);
+    return HEED_OK;
+}
+
+static heed_status write_weights(heed_trainer *trainer, const char *folder)
+{
+    char path[PATH];
+    heed_parameters *parameters = heed_trainer_parameters(trainer);
+    const int count = heed_parameters_count(parameters);
+    static const char *const metadata[] = {"format", "pt", NULL};
+    TRY(join(path, folder, "model.safetensors"));
+    heed_named_tensor *named = calloc((size_t)count + 1, sizeof *named);
+    if (!named)
+        return heed_fail(HEED_NO_MEMORY, "%s: no memory to write it", path);
+    for (int i = 0; i < count; i++) {
+        const heed_parameter *p = heed_parameters_at(parameters, i);
+        named[i] = (heed_named_tensor){p->name, heed_tensor_dense(p->value, HEED_F32, p->rank, p->shape)};
+    }
+    heed_trainer_swap(trainer);
+    const heed_status status = heed_safetensors_write(path, named, count, metadata);
+    heed_trainer_swap(trainer);
+    free(named);
+    return status;
+}
+
+static heed_status write_json(const char *folder, const char *name, cJSON *root)
+{
+    char path[PATH];
+    char *text = root ? cJSON_Print(root) : NULL;
+    heed_output output = {.descriptor = -1};
+    cJSON_Delete(root);
+    if (!text)
+        return heed_fail(HEED_NO_MEMORY, "%s/%s: no memory to write it", folder, name);
+    heed_status status = join(path, folder, name);
+    if (!status)
+        status = heed_output_open(&output, path);
+    if (!status)
+        status = heed_output_write(&output, text, strlen(text));
+    free(text);
+    return heed_output_close(&output, status);
+}
+
+/* What config.json says of attention: rope of some base, causal, perhaps a window. */
+typedef struct plain_attention {
+    double base;
+    long long window;
+} plain_attention;
+
+static double number_behind(const char *text, const char *word, double otherwise)
+{
+    const char *at = strstr(text, word);
+    return at ? strtod(at + strlen(word), NULL) : otherwise;
+}
+
+/* Whether a spec is that: written out from its numbers, it must be the same spec. */
+static bool is_plain(const char *spec, plain_attention *plain)
+{
+    char given[SPEC], made[SPEC], text[200];
+    if (heed_spec_canonical(spec, NULL, given, sizeof given))
+        return false;
+    plain->base = number_behind(given, "base=", 10000.0);
+    plain->window = (long long)number_behind(given, "window(w=", 0.0);
+    if (plain->window > 0)
+        snprintf(text, sizeof text, "position=rope(base=%.17g); where=causal & window(%lld)", plain->base,
+                 plain->window);
+    else
+        snprintf(text, sizeof text, "position=rope(base=%.17g); where=causal", plain->base);
+    return !heed_spec_canonical(text, NULL, made, sizeof made) && !strcmp(given, made);
+}
+
+static const char *why_not(const heed_trainer *trainer, plain_attention *plain)
+{
+    const heed_transformer *model = heed_trainer_model(trainer);
+    if (heed_trainer_data(trainer)->objective != HEED_OBJECTIVE_NEXT)
+        return "it does not say the next token";
+    if (!is_plain(model->spec, plain))
+        return "its attention is not plain rope and causal";
+    if (model->norm != HEED_LAYER_RMS || model->after)
+        return "its norms are not RMS norms before the layers";
+    if (!model->gated || model->function != HEED_FN_SILU)
+        return "its feed-forward layers are not swiglu";
+    if (model->bias || model->positions != HEED_POSITIONS_NONE)
+        return "it has biases or learned positions";
+    return NULL;
+}
+
+static heed_status write_config(const heed_trainer *trainer, const char *folder, const plain_attention *plain)
+{
+    const heed_transformer *m = heed_trainer_model(trainer);
+    cJSON *root = cJSON_CreateObject();
+    const char *const names[] = {m->qk_norm      ? "Qwen3ForCausalLM"
+                                 : plain->window ? "MistralForCausalLM"
+                                                 : "LlamaForCausalLM"};
+    const struct {
+        const char *name;
+        double value;
+    } numbers[] = {{"vocab_size", (double)m->vocabulary},     {"hidden_size", (double)m->width},
+                   {"intermediate_size", (double)m->hidden},  {"num_hidden_layers", (double)m->layers},
+                   {"num_attention_heads", (double)m->heads}, {"num_key_value_heads", (double)m->kv_heads},
+                   {"head_dim", (double)m->head_dim},         {"max_position_embeddings", (double)m->context},
+                   {"rms_norm_eps", (double)m->norm_eps},     {"rope_theta", plain->base}};
+    cJSON_AddItemToObject(root, "architectures", cJSON_CreateStringArray(names, 1));
+    cJSON_AddStringToObject(root, "model_type", m->qk_norm ? "qwen3" : plain->window ? "mistral" : "llama");
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        cJSON_AddNumberToObject(root, numbers[i].name, numbers[i].value);
+    if (plain->window)
+        cJSON_AddNumberToObject(root, "sliding_window", (double)plain->window);
+    cJSON_AddStringToObject(root, "hidden_act", "silu");
+    cJSON_AddStringToObject(root, "dtype", "float32");
+    cJSON_AddBoolToObject(root, "tie_word_embeddings", m->tied);
+    cJSON_AddBoolToObject(root, "attention_bias", false);
+    if (!m->qk_norm)
+        cJSON_AddBoolToObject(root, "mlp_bias", false);
+    return write_json(folder, "config.json", root);
+}
+
+/* How byte-level vocabularies write a byte: printable ones of Latin-1 as they are, the others from U+0100 on.
+ */
+static uint32_t letter_of(int byte, int *others)
+{
+    const bool printable = (byte >= '!' && byte <= '~') || (byte >= 0xA1 && byte <= 0xAC) || byte >= 0xAE;
+    return printable ? (uint32_t)byte : 256u + (uint32_t)(*others)++;
+}
+
+/* A tokeniser of 256 bytes: byte-level BPE without merges. */
+static heed_status write_bytes_tokenizer(const char *folder)
+{
+    cJSON *root = cJSON_CreateObject(), *vocabulary = cJSON_CreateObject();
+    int others = 0;
+    for (int byte = 0; byte < 256; byte++) {
+        char letter[8];
+        const uint32_t code = letter_of(byte, &others);
+        /* of at most U+0143: one byte, or two */
+        if (code < 0x80)
+            snprintf(letter, sizeof letter, "%c", (int)code);
+        else
+            snprintf(letter, sizeof letter, "%c%c", (int)(0xC0 | code >> 6), (int)(0x80 | (code & 0x3F)));
+        cJSON_AddNumberToObject(vocabulary, letter, byte);
+    }
+    static const char text[] =
+        "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets\":false,\"use_regex\":false}";
+    cJSON_AddStringToObject(root, "version", "1.0");
+    cJSON_AddItemToObject(root, "added_tokens", cJSON_CreateArray());
+    cJSON_AddItemToObject(root, "normalizer", cJSON_CreateNull());
+    cJSON_AddItemToObject(root, "pre_tokenizer", cJSON_Parse(text));
+    cJSON_AddItemToObject(root, "post_processor", cJSON_CreateNull());
+    cJSON_AddItemToObject(root, "decoder", cJSON_Parse(text));
+    cJSON *model = cJSON_AddObjectToObject(root, "model");
+    cJSON_AddStringToObject(model, "type", "BPE");
+    cJSON_AddItemToObject(model, "vocab", vocabulary);
+    cJSON_AddItemToObject(model, "merges", cJSON_CreateArray());
+    return write_json(folder, "tokenizer.json", root);
+}
+
+/* tokenizer.json of a folder, or such a file itself. */
+static heed_status copy_tokenizer(const char *from, const char *folder)
+{
+    char path[PATH], to[PATH], buffer[1 << 14];
+    const size_t length = strlen(from);
+    const bool is_file = length > 5 && !strcmp(from + length - 5, ".json");
+    heed_output output = {.descriptor = -1};
+    TRY(is_file ? join(path, from, "") : join(path, from, "tokenizer.json"));
+    if (is_file)
+        path[length] = 0;
+    TRY(join(to, folder, "tokenizer.json"));
+    FILE *file = fopen(path, "rb");
+    if (!file)
+        return heed_fail(HEED_IO, "%s: there is no tokenizer.json to copy beside the model", from);
+    heed_status status = heed_output_open(&output, to);
+    for (size_t got; !status && (got = fread(buffer, 1, sizeof buffer, file)) > 0;)
+        status = heed_output_write(&output, buffer, got);
+    fclose(file);
+    return heed_output_close(&output, status);
+}
+
+heed_status heed_trainer_export(heed_trainer *trainer, const char *folder, const char **why)
+{
+    plain_attention plain;
+    const heed_train_config *config = heed_trainer_config(trainer);
+    *why = why_not(trainer, &plain);
+    TRY(write_weights(trainer, folder));
+    if (*why)
+        return HEED_OK;
+    TRY(write_config(trainer, folder, &plain));
+    if (strcmp(config->data, "text")) {
+        *why = "its tokens are not text";
+        return HEED_OK;
+    }
+    if (!strcmp(config->tokenizer, "bytes"))
+        return write_bytes_tokenizer(folder);
+    return copy_tokenizer(config->tokenizer, folder);
+}

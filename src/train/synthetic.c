@@ -1,0 +1,20 @@
+#include "train/synthetic.h"
+
+#include <stddef.h>
+
+extern const heed_synthetic heed_synthetic_copy, heed_synthetic_selective_copy, heed_synthetic_reversal,
+    heed_synthetic_sorting, heed_synthetic_recall, heed_synthetic_multi_recall, heed_synthetic_induction,
+    heed_synthetic_needle, heed_synthetic_parity, heed_synthetic_dyck, heed_synthetic_addition,
+    heed_synthetic_regression;
+
+static const heed_synthetic *const tasks[] = {
+    &heed_synthetic_copy,      &heed_synthetic_selective_copy, &heed_synthetic_reversal,
+    &heed_synthetic_sorting,   &heed_synthetic_recall,         &heed_synthetic_multi_recall,
+    &heed_synthetic_induction, &heed_synthetic_needle,         &heed_synthetic_parity,
+    &heed_synthetic_dyck,      &heed_synthetic_addition,       &heed_synthetic_regression,
+};
+
+const heed_synthetic *heed_synthetic_at(int i)
+{
+    return i >= 0 && i < (int)(sizeof tasks / sizeof *tasks) ? tasks[i] : NULL;
+}

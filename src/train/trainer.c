@@ -1,0 +1,407 @@
+#include "train/trainer.h"
+#include "base/cpu.h"
+#include "base/try.h"
+#include "train/optimiser.h"
+#include "train/schedule.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A graph over the model with its inputs. */
+typedef struct pass {
+    heed_graph *graph;
+    heed_transformer_nodes nodes;
+    heed_variable targets, loss;
+} pass;
+
+struct heed_trainer {
+    heed_train_config config;
+    heed_data data;
+    heed_transformer model;
+    heed_parameters *parameters;
+    pass train, judge;
+    heed_optimiser *optimiser;
+    const heed_optimiser_kind *kind;
+    heed_optimiser_how how;
+    heed_schedule schedule;
+    const heed_nn_kernels *kernels;
+    int threads;
+    float **average; /* [parameters] or NULL */
+    int32_t *row;    /* [2 context] one sequence on its way */
+    int64_t steps;
+};
+
+static heed_status open_data(heed_trainer *t)
+{
+    heed_train_config *c = &t->config;
+    t->data = (heed_data){.seed = (uint64_t)c->seed, .objective = (heed_objective)c->objective};
+    if (!*c->data)
+        return heed_fail(HEED_INVALID,
+                         "data is missing: a task, as in data = copy(length=16), or data = text");
+    if (strcmp(c->data, "text")) {
+        TRY(heed_data_task(&t->data, c->data));
+        if (c->context && c->context < t->data.context)
+            return heed_fail(HEED_INVALID, "context = %lld: %s needs %lld tokens", (long long)c->context,
+                             c->data, (long long)t->data.context);
+        c->context = c->context ? c->context : t->data.context;
+        return HEED_OK;
+    }
+    c->context = c->context ? c->context : 128;
+    if (!*c->file)
+        return heed_fail(HEED_INVALID, "file is missing: data = text needs file = PATH");
+    if (c->objective == HEED_OBJECTIVE_CLASS)
+        return heed_fail(HEED_INVALID, "objective = class needs a task, not text");
+    heed_tokenizer *tokenizer = NULL;
+    if (strcmp(c->tokenizer, "bytes"))
+        TRY(heed_tokenizer_load(&tokenizer, c->tokenizer));
+    const heed_status status = heed_data_text(&t->data, c->file, tokenizer, c->held_out);
+    heed_tokenizer_free(tokenizer);
+    TRY(status);
+    if (t->data.tokens - t->data.held_out < c->context + 2)
+        return heed_fail(HEED_INVALID, "%s: %lld tokens to train with are too few for context = %lld",
+                         c->file, (long long)(t->data.tokens - t->data.held_out), (long long)c->context);
+    if (heed_data_evaluations(&t->data, c->context) < 1)
+        return heed_fail(HEED_INVALID, "%s: the held-out %lld tokens are too few for context = %lld", c->file,
+                         (long long)t->data.held_out, (long long)c->context);
+    return HEED_OK;
+}
+
+/* What was left open, from what was said. */
+static heed_status fill_in(heed_trainer *t)
+{
+    heed_train_config *c = &t->config;
+    c->kv_heads = c->kv_heads ? c->kv_heads : c->heads;
+    if (!c->head_dim && c->width % c->heads)
+        return heed_fail(HEED_INVALID, "heads = %lld does not divide width = %lld; head_dim may be given",
+                         (long long)c->heads, (long long)c->width);
+    if (heed_spec_canonical(c->attention, NULL, NULL, 0)) {
+        char sentence[600];
+        snprintf(sentence, sizeof sentence, "%s", heed_message());
+        return heed_fail(HEED_INVALID, "attention: %s", sentence);
+    }
+    if (c->heads % c->kv_heads)
+        return heed_fail(HEED_INVALID, "kv_heads = %lld does not divide heads = %lld", (long long)c->kv_heads,
+                         (long long)c->heads);
+    c->head_dim = c->head_dim ? c->head_dim : c->width / c->heads;
+    if (!c->hidden)
+        c->hidden = heed_feed_gated(c->feed) ? (c->width * 8 / 3 + 15) / 16 * 16 : 4 * c->width;
+    c->eval_every = c->eval_every ? c->eval_every : (c->steps + 9) / 10;
+    c->save_every = c->save_every ? c->save_every : c->eval_every;
+    c->cooldown = c->cooldown ? c->cooldown : c->steps / 5;
+    t->kind = heed_optimiser_kind_at(c->optimiser);
+    t->how = t->kind->usual;
+    const struct {
+        double given;
+        float *to;
+    } numbers[] = {{c->rate, &t->how.rate}, {c->beta1, &t->how.beta1}, {c->beta2, &t->how.beta2},
+                   {c->eps, &t->how.eps},   {c->decay, &t->how.decay}, {c->other_rate, &t->how.other_rate}};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        if (!isnan(numbers[i].given))
+            *numbers[i].to = (float)numbers[i].given;
+    t->how.nesterov = c->nesterov;
+    t->schedule = (heed_schedule){.kind = (heed_schedule_kind)c->schedule,
+                                  .warmup = c->warmup,
+                                  .steps = c->steps,
+                                  .cooldown = c->cooldown,
+                                  .floor = c->floor};
+    t->model = (heed_transformer){
+        .batch = c->batch,
+        .context = c->context,
+        .vocabulary = t->data.vocabulary,
+        .width = c->width,
+        .layers = c->layers,
+        .heads = c->heads,
+        .kv_heads = c->kv_heads,
+        .head_dim = c->head_dim,
+        .hidden = c->hidden,
+        .spec = c->attention,
+        .norm = (heed_layer_norm_kind)c->norm,
+        .norm_eps = (float)c->norm_eps,
+        .function = (heed_function)heed_feed_function(c->feed),
+        .gated = heed_feed_gated(c->feed),
+        .bias = c->bias,
+        .tied = c->tied,
+        .qk_norm = c->qk_norm,
+        .after = c->norm_place == 1,
+        .positions = (heed_positions_kind)c->positions,
+        .dropout = (float)c->dropout,
+        .deviation = (float)c->deviation,
+        .recompute = c->recompute,
+        .classes = c->objective == HEED_OBJECTIVE_CLASS ? t->data.vocabulary : 0,
+    };
+    return HEED_OK;
+}
+
+/* A graph for gradients, or one that keeps logits. */
+static heed_status make_pass(heed_trainer *t, pass *p, bool train)
+{
+    const int64_t batch = t->model.batch, shape[] = {batch, t->model.classes ? 1 : t->model.context};
+    TRY(heed_graph_create(&p->graph, t->parameters, t->threads, HEED_ISA_AUTO));
+    p->nodes = (heed_transformer_nodes){.segments = HEED_NO_INPUT, .places = HEED_NO_INPUT};
+    heed_transformer_make(p->graph, &t->model, &p->nodes);
+    p->targets = heed_nn_input(p->graph, HEED_I32, 2, shape);
+    if (!train) {
+        heed_graph_keep(p->graph, p->nodes.logits);
+        return heed_graph_finish(p->graph, HEED_NO_INPUT);
+    }
+    p->loss = heed_nn_cross_entropy(p->graph, p->nodes.logits, p->targets, (float)t->config.smoothing);
+    return heed_graph_finish(p->graph, p->loss);
+}
+
+static heed_status make_averages(heed_trainer *t)
+{
+    const int count = heed_parameters_count(t->parameters);
+    if (t->config.average <= 0.0)
+        return HEED_OK;
+    t->average = calloc((size_t)count + 1, sizeof *t->average);
+    for (int i = 0; t->average && i < count; i++) {
+        const heed_parameter *p = heed_parameters_at(t->parameters, i);
+        const size_t bytes = (size_t)p->count * sizeof(float);
+        t->average[i] = malloc(bytes + 1);
+        if (!t->average[i])
+            return heed_fail(HEED_NO_MEMORY, "no memory for averaged weights");
+        memcpy(t->average[i], p->value, bytes);
+    }
+    return t->average ? HEED_OK : heed_fail(HEED_NO_MEMORY, "no memory for averaged weights");
+}
+
+static heed_status make(heed_trainer *t)
+{
+    heed_isa isa;
+    TRY(heed_isa_resolve(HEED_ISA_AUTO, &isa));
+    t->kernels = heed_nn_kernels_of(isa);
+    TRY(open_data(t));
+    TRY(fill_in(t));
+    TRY(heed_parameters_create(&t->parameters, (uint64_t)t->config.seed));
+    TRY(make_pass(t, &t->train, true));
+    TRY(make_pass(t, &t->judge, false));
+    TRY(heed_optimiser_create(&t->optimiser, t->kind, &t->how, t->parameters, t->threads, HEED_ISA_AUTO));
+    TRY(make_averages(t));
+    t->row = malloc(2 * (size_t)t->model.context * sizeof *t->row);
+    return t->row ? HEED_OK : heed_fail(HEED_NO_MEMORY, "no memory for a sequence");
+}
+
+heed_status heed_trainer_create(heed_trainer **trainer, const heed_train_config *config, int threads)
+{
+    heed_trainer *made = calloc(1, sizeof *made);
+    *trainer = NULL;
+    if (!made)
+        return heed_fail(HEED_NO_MEMORY, "no memory for a training run");
+    made->config = *config;
+    made->threads = threads ? threads : heed_cpu_physical_cores();
+    const heed_status status = make(made);
+    if (status)
+        heed_trainer_free(made);
+    else
+        *trainer = made;
+    return status;
+}
+
+void heed_trainer_free(heed_trainer *t)
+{
+    if (!t)
+        return;
+    for (int i = 0; t->average && i < heed_parameters_count(t->parameters); i++)
+        free(t->average[i]);
+    free(t->average);
+    free(t->row);
+    heed_optimiser_free(t->optimiser);
+    heed_graph_free(t->train.graph);
+    heed_graph_free(t->judge.graph);
+    heed_parameters_free(t->parameters);
+    heed_data_free(&t->data);
+    free(t);
+}
+
+heed_trainer_info heed_trainer_get_info(const heed_trainer *t)
+{
+    heed_trainer_info info = {.tokens = t->model.batch * t->model.context * t->config.accumulate,
+                              .vocabulary = t->model.vocabulary,
+                              .context = t->model.context,
+                              .bytes = heed_graph_bytes(t->train.graph) + heed_graph_bytes(t->judge.graph),
+                              .flops = 3.0 * heed_graph_flops(t->train.graph) * (double)t->config.accumulate};
+    for (int i = 0; i < heed_parameters_count(t->parameters); i++)
+        info.parameters += heed_parameters_at(t->parameters, i)->count;
+    info.bytes += (size_t)info.parameters * sizeof(float) * (t->average ? 3 : 2);
+    for (int i = 0; i < heed_optimiser_tensors(t->optimiser); i++)
+        info.bytes += (size_t)heed_optimiser_tensor(t->optimiser, i).count * sizeof(float);
+    return info;
+}
+
+const heed_train_config *heed_trainer_config(const heed_trainer *t)
+{
+    return &t->config;
+}
+
+const heed_data *heed_trainer_data(const heed_trainer *t)
+{
+    return &t->data;
+}
+
+const heed_transformer *heed_trainer_model(const heed_trainer *t)
+{
+    return &t->model;
+}
+
+heed_parameters *heed_trainer_parameters(const heed_trainer *t)
+{
+    return t->parameters;
+}
+
+int64_t heed_trainer_steps(const heed_trainer *t)
+{
+    return t->steps;
+}
+
+void heed_trainer_set_steps(heed_trainer *t, int64_t steps)
+{
+    t->steps = steps;
+    heed_optimiser_set_steps(t->optimiser, (uint64_t)steps);
+}
+
+/* Sequences first... into a graph's inputs; beyond `last` nothing is asked for. */
+static void fill(heed_trainer *t, const pass *p, bool held_out, int64_t first, int64_t last)
+{
+    const int64_t context = t->model.context, targets = t->model.classes ? 1 : context;
+    int32_t *token = heed_graph_data(p->graph, p->nodes.tokens),
+            *target = heed_graph_data(p->graph, p->targets);
+    for (int64_t b = 0; b < t->model.batch; b++) {
+        int32_t *asked = target + b * targets;
+        memset(t->row, 0, 2 * (size_t)context * sizeof *t->row);
+        for (int64_t i = 0; i < targets; i++)
+            asked[i] = -1;
+        if (first + b < last)
+            heed_data_make(&t->data, held_out, (uint64_t)(first + b), context, t->row, asked);
+        memcpy(token + b * context, t->row, (size_t)context * sizeof *token);
+    }
+}
+
+static heed_status not_finite(heed_trainer *t, const char *what)
+{
+    const heed_variable where = heed_graph_not_finite(t->train.graph);
+    return heed_fail(HEED_INVALID, "step %lld: %s is no finite number; it begins in %s",
+                     (long long)t->steps + 1, what,
+                     where < 0 ? "the backward run" : heed_graph_operation(t->train.graph, where));
+}
+
+static void average_weights(heed_trainer *t)
+{
+    const float memory = (float)t->config.average;
+    for (int i = 0; t->average && i < heed_parameters_count(t->parameters); i++) {
+        const heed_parameter *p = heed_parameters_at(t->parameters, i);
+        t->kernels->scale(t->average[i], memory, 0.0f, t->average[i], false, p->count);
+        t->kernels->scale(p->value, 1.0f - memory, 0.0f, t->average[i], true, p->count);
+    }
+}
+
+heed_status heed_trainer_step(heed_trainer *t, heed_train_report *report)
+{
+    const int64_t many = t->config.accumulate, batch = t->model.batch;
+    double loss = 0.0;
+    for (int64_t i = 0; i < many; i++) {
+        const int64_t place = t->steps * many + i;
+        fill(t, &t->train, false, place * batch, INT64_MAX);
+        heed_graph_training(t->train.graph, true, (uint64_t)place);
+        TRY(heed_graph_forward(t->train.graph));
+        const float now = *(const float *)heed_graph_data(t->train.graph, t->train.loss);
+        if (!isfinite(now))
+            return not_finite(t, "the loss");
+        loss += (double)now / (double)many;
+        TRY(heed_graph_backward(t->train.graph, 1.0f / (float)many, i > 0));
+    }
+    const double norm = heed_optimiser_norm(t->optimiser), clip = t->config.clip;
+    if (!isfinite(norm))
+        return not_finite(t, "a gradient");
+    const double factor = heed_schedule_factor(&t->schedule, t->steps);
+    heed_optimiser_step(t->optimiser, (float)factor, clip > 0.0 && norm > clip ? (float)(clip / norm) : 1.0f);
+    average_weights(t);
+    t->steps++;
+    *report = (heed_train_report){.loss = loss, .norm = norm, .rate = factor * (double)t->how.rate};
+    return HEED_OK;
+}
+
+void heed_trainer_swap(const heed_trainer *t)
+{
+    for (int i = 0; t->average && i < heed_parameters_count(t->parameters); i++) {
+        const heed_parameter *p = heed_parameters_at(t->parameters, i);
+        for (int64_t j = 0; j < p->count; j++) {
+            const float swap = p->value[j];
+            p->value[j] = t->average[i][j];
+            t->average[i][j] = swap;
+        }
+    }
+}
+
+/* Adds up a batch's targets, row by row. */
+static void count_batch(const heed_trainer *t, double *loss, int64_t *right, int64_t *targets)
+{
+    const int64_t classes = t->model.classes ? t->model.classes : t->model.vocabulary;
+    const int64_t rows = t->model.batch * (t->model.classes ? 1 : t->model.context);
+    const float *logits = heed_graph_data(t->judge.graph, t->judge.nodes.logits);
+    const int32_t *target = heed_graph_data(t->judge.graph, t->judge.targets);
+    for (int64_t row = 0; row < rows; row++) {
+        const float *x = logits + row * classes;
+        int64_t best = 0;
+        if (target[row] < 0)
+            continue;
+        for (int64_t i = 1; i < classes; i++)
+            best = x[i] > x[best] ? i : best;
+        *loss += (double)t->kernels->softmax(x, NULL, classes) - (double)x[target[row]];
+        *right += best == target[row];
+        ++*targets;
+    }
+}
+
+heed_status heed_trainer_evaluate(heed_trainer *t, heed_evaluated *evaluated)
+{
+    const int64_t all = heed_data_evaluations(&t->data, t->model.context);
+    const int64_t last = all < t->config.eval_sequences ? all : t->config.eval_sequences;
+    double loss = 0.0;
+    int64_t right = 0, targets = 0;
+    heed_status status = HEED_OK;
+    heed_trainer_swap(t);
+    for (int64_t first = 0; first < last && !status; first += t->model.batch) {
+        fill(t, &t->judge, true, first, last);
+        status = heed_graph_forward(t->judge.graph);
+        if (!status)
+            count_batch(t, &loss, &right, &targets);
+    }
+    heed_trainer_swap(t);
+    TRY(status);
+    const double n = targets ? (double)targets : NAN;
+    *evaluated = (heed_evaluated){
+        .loss = loss / n,
+        .accuracy = (double)right / n,
+        .ceiling = t->data.task && t->data.objective != HEED_OBJECTIVE_MASKED ? t->data.task->ceiling : NAN,
+        .bits = NAN,
+        .targets = targets};
+    if (t->data.bytes_held_out > 0 && t->data.objective == HEED_OBJECTIVE_NEXT)
+        evaluated->bits = loss / n / log(2.0) * (double)t->data.held_out / (double)t->data.bytes_held_out;
+    return HEED_OK;
+}
+
+int heed_trainer_tensors(const heed_trainer *t)
+{
+    return heed_parameters_count(t->parameters) * (t->average ? 2 : 1) + heed_optimiser_tensors(t->optimiser);
+}
+
+heed_trainer_tensor heed_trainer_tensor_at(const heed_trainer *t, int i)
+{
+    const int count = heed_parameters_count(t->parameters), weights = count * (t->average ? 2 : 1);
+    heed_trainer_tensor tensor = {.rank = 1};
+    if (i >= weights) {
+        const heed_state_tensor state = heed_optimiser_tensor(t->optimiser, i - weights);
+        snprintf(tensor.name, sizeof tensor.name, "%s", state.name);
+        tensor.data = state.data;
+        tensor.shape[0] = state.count;
+        return tensor;
+    }
+    const heed_parameter *p = heed_parameters_at(t->parameters, i % count);
+    snprintf(tensor.name, sizeof tensor.name, "%s%s", i < count ? "" : "average.", p->name);
+    tensor.data = i < count ? p->value : t->average[i - count];
+    tensor.rank = p->rank;
+    memcpy(tensor.shape, p->shape, sizeof tensor.shape);
+    return tensor;
+}

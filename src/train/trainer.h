@@ -1,0 +1,76 @@
+/* A training run: model, data, optimiser and where it stands.
+ *
+ * Everything that happens at a step depends on the config and the step's number alone, so that a run that
+ * goes on from a checkpoint has the bits of one that never stopped.
+ */
+#ifndef HEED_TRAIN_TRAINER_H
+#define HEED_TRAIN_TRAINER_H
+
+#include "nn/layers.h"
+#include "train/config.h"
+#include "train/data.h"
+
+typedef struct heed_trainer heed_trainer;
+
+/* HEED_INVALID with the key that is wrong, HEED_IO for a text that cannot be read, HEED_NO_MEMORY. */
+heed_status heed_trainer_create(heed_trainer **trainer, const heed_train_config *config, int threads);
+void heed_trainer_free(heed_trainer *trainer);
+
+typedef struct heed_trainer_info {
+    int64_t parameters, tokens; /* numbers learnt; tokens a step */
+    int64_t vocabulary, context;
+    size_t bytes; /* of values, gradients, weights and the optimiser's state */
+    double flops; /* multiplications and additions a step: three times those of a forward run */
+} heed_trainer_info;
+heed_trainer_info heed_trainer_get_info(const heed_trainer *trainer);
+const heed_train_config *
+heed_trainer_config(const heed_trainer *trainer); /* with what was left open filled in */
+const heed_data *heed_trainer_data(const heed_trainer *trainer);
+const heed_transformer *heed_trainer_model(const heed_trainer *trainer);
+heed_parameters *heed_trainer_parameters(const heed_trainer *trainer);
+
+typedef struct heed_train_report {
+    double loss, norm, rate; /* before the step; length of the gradient; the step's rate */
+} heed_train_report;
+
+int64_t heed_trainer_steps(const heed_trainer *trainer); /* done */
+/* One step. When the loss or a gradient is no number, the weights stay as they are, and the sentence says at
+ * which step and in which tensor it began. */
+heed_status heed_trainer_step(heed_trainer *trainer, heed_train_report *report);
+
+typedef struct heed_evaluated {
+    double loss, accuracy; /* mean over targets in nats; share of targets that are the likeliest token */
+    double ceiling;        /* of accuracy, NaN: not known */
+    double bits;           /* a byte of text; NaN: not known */
+    int64_t targets;
+} heed_evaluated;
+/* On held-out data, with averaged weights where there are any. */
+heed_status heed_trainer_evaluate(heed_trainer *trainer, heed_evaluated *evaluated);
+
+/* The whole state; the file appears whole or not at all. */
+heed_status heed_trainer_save(const heed_trainer *trainer, const char *path);
+/* HEED_FORMAT when it is the checkpoint of another config: which tensor, or which key. */
+heed_status heed_trainer_load(heed_trainer *trainer, const char *path);
+/* The config text in a checkpoint; to be freed. */
+heed_status heed_checkpoint_config(const char *path, char **text);
+
+/* model.safetensors, config.json and tokenizer.json in a folder, as other programs read them; *why becomes
+ * NULL, or why the model is not one that config.json can describe (then only model.safetensors is written).
+ */
+heed_status heed_trainer_export(heed_trainer *trainer, const char *folder, const char **why);
+
+/* For the files of the trainer: averages change places with weights. */
+void heed_trainer_swap(const heed_trainer *trainer);
+int heed_trainer_tensors(const heed_trainer *trainer);
+/* Tensor i of the whole state. */
+struct heed_optimiser;
+typedef struct heed_trainer_tensor {
+    char name[128];
+    float *data;
+    int rank;
+    int64_t shape[HEED_MAX_RANK];
+} heed_trainer_tensor;
+heed_trainer_tensor heed_trainer_tensor_at(const heed_trainer *trainer, int i);
+void heed_trainer_set_steps(heed_trainer *trainer, int64_t steps);
+
+#endif
