@@ -319,7 +319,7 @@ static void what_needs_common_keys_is_refused(void **state)
     (void)state;
     assert_int_equal(try("", HEED_WITH_KEYS_BY_HEAD | HEED_WITH_BACKWARD), HEED_UNSUPPORTED);
     assert_non_null(strstr(heed_message(), "kv heads"));
-    assert_int_equal(try("heads=talking", HEED_WITH_KEYS_BY_HEAD), HEED_UNSUPPORTED);
+    assert_int_equal(try("heads=talking", HEED_WITH_KEYS_BY_HEAD | HEED_WITH_POSITIONS), HEED_UNSUPPORTED);
     assert_non_null(strstr(heed_message(), "talking"));
     assert_int_equal(try("where=segments", HEED_WITH_KEYS_BY_HEAD | HEED_WITH_SEGMENTS), HEED_UNSUPPORTED);
     assert_non_null(strstr(heed_message(), "k_segment"));

@@ -56,7 +56,8 @@ enum heed_with {
     /** Each kv head holds keys of its own: seq is [batch, G], k_pos [batch, G, M] (with POSITIONS) and, with
      * PAGES, page_table [batch, G, pages] and the pools [pages, 1, page, D or E]; q_seq stays [batch].
      * Default numbers and positions of queries need the same seq for all kv heads of a batch entry: else
-     * q_seq and q_pos are needed. Not with BACKWARD, SEGMENTS, or heads that mix. */
+     * q_seq and q_pos are needed. Not with BACKWARD or SEGMENTS; with heads that mix not with POSITIONS, so
+     * that all hold the same keys. */
     HEED_WITH_KEYS_BY_HEAD = 4096,
     HEED_WITH_START = 8192, /**< start: where key 0 and with it the default positions begin */
     /** mass: log(mass) is added to a key's logits, after soft caps, as if it stood there so often. `select`

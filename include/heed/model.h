@@ -57,7 +57,9 @@ HEED_API heed_status heed_model_attention(const heed_model *model, int64_t layer
 
 /** Wishes for a session. Zero it first. */
 typedef struct heed_session_options {
-    int64_t context;   /**< tokens a sequence may have; 0: what the model was made for */
+    int64_t context;   /**< tokens a sequence may hold; 0: what the model was made for. Where no layer needs
+                          more than that of any longer text, it may be read on without end, at positions as they
+                          come. */
     int64_t sequences; /**< sequences side by side; 0: one */
     int64_t chunk;     /**< most tokens in one piece of work; 0: 512 */
     const char
@@ -79,8 +81,11 @@ HEED_API void heed_session_free(heed_session *session);
 /** What a session holds and which kernels it runs. */
 typedef struct heed_session_info {
     int64_t context, sequences, chunk;
+    int64_t
+        limit; /**< tokens that a sequence may read: `context`, unless every layer forgets what lies behind
+                  it (windows, policies with a budget in tokens): then the positions that the model has */
     int threads;
-    size_t cache_bytes;       /**< allocated */
+    size_t cache_bytes;       /**< address space reserved; what is in use: heed_session_get_usage */
     double cache_token_bytes; /**< a token of one sequence, all layers */
     size_t work_bytes;
 } heed_session_info;

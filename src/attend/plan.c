@@ -359,7 +359,8 @@ static heed_status check_keys(const heed_plan *plan, const heed_pipeline *pipeli
 {
     const heed_form *heads = pipeline->form[pipeline->heads].form;
     const heed_form *normalise = pipeline->form[pipeline->normalise].form;
-    if (plan->problem.with & HEED_WITH_KEYS_BY_HEAD && heads->flags & HEED_MIXES_HEADS)
+    const unsigned own = HEED_WITH_KEYS_BY_HEAD | HEED_WITH_POSITIONS; /* else all must hold as many keys */
+    if ((plan->problem.with & own) == own && heads->flags & HEED_MIXES_HEADS)
         return heed_fail(HEED_UNSUPPORTED,
                          "heads=%s mixes what different heads give to one key, but here each kv head holds "
                          "keys of its own",

@@ -1,7 +1,9 @@
 #include "cache/pages.h"
 #include "base/arena.h"
+#include "base/try.h"
 
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 
 static size_t aligned(size_t bytes)
@@ -9,133 +11,208 @@ static size_t aligned(size_t bytes)
     return (bytes + HEED_ALIGNMENT - 1) / HEED_ALIGNMENT * HEED_ALIGNMENT;
 }
 
-static heed_status lay_out(heed_pages *pages, const heed_type *type)
+static heed_status lay_out(const heed_pages *pages, heed_pages_layer *layer)
 {
-    for (int64_t l = 0; l < pages->layers; l++) {
-        heed_pages_layer *layer = &pages->layer[l];
-        const int64_t row = heed_type_bytes(type[l], pages->dim);
-        if (row < 1)
-            return heed_fail(HEED_INVALID, "a cache cannot hold type %d", (int)type[l]);
-        layer->type = type[l];
-        layer->row = (size_t)row;
-        layer->head = layer->row * HEED_PAGE;
-        const size_t each = aligned(layer->head * (size_t)pages->heads);
-        layer->key_at = pages->page_bytes;
-        layer->value_at = layer->key_at + each;
-        pages->page_bytes = layer->value_at + each;
-    }
-    if (__builtin_mul_overflow(pages->page_bytes, (size_t)pages->pages, &pages->bytes) ||
-        pages->bytes > SIZE_MAX / 4)
-        return heed_fail(HEED_NO_MEMORY, "no memory for a cache of %lld sequences of %lld tokens",
-                         (long long)pages->sequences, (long long)pages->context);
+    const int64_t key = heed_type_bytes(layer->key_type, pages->dim),
+                  value = heed_type_bytes(layer->value_type, pages->value_dim);
+    if (key < 1 || value < 1)
+        return heed_fail(HEED_INVALID, "a cache cannot hold type %d",
+                         (int)(key < 1 ? layer->key_type : layer->value_type));
+    layer->key_row = (size_t)key;
+    layer->value_row = (size_t)value;
+    layer->value_at = aligned(layer->key_row * HEED_PAGE);
+    layer->summary_at = layer->value_at + aligned(layer->value_row * HEED_PAGE);
+    layer->page_bytes = layer->summary_at + aligned((size_t)layer->summary_floats * sizeof(float));
+    layer->pages_each = heed_pages_for(layer->most);
     return HEED_OK;
 }
 
-heed_status heed_pages_create(heed_pages *pages, const heed_type *type, int64_t layers, int64_t heads,
-                              int64_t dim, int64_t context, int64_t sequences)
+/* Layers whose pages have one size share a pool. */
+static heed_status make_pools(heed_pages *pages)
 {
-    *pages = (heed_pages){
-        .layers = layers, .heads = heads, .dim = dim, .context = context, .sequences = sequences};
-    pages->pages_each = (context + HEED_PAGE - 1) / HEED_PAGE;
-    if (__builtin_mul_overflow(pages->pages_each, sequences, &pages->pages) || pages->pages > INT32_MAX)
-        return heed_fail(HEED_INVALID, "%lld sequences of %lld tokens are more than a cache can count",
-                         (long long)sequences, (long long)context);
-    pages->layer = heed_allocate((size_t)layers, sizeof *pages->layer);
-    pages->table = heed_allocate((size_t)pages->pages, sizeof *pages->table);
-    pages->length = heed_allocate((size_t)sequences, sizeof *pages->length);
-    pages->spare = heed_allocate((size_t)pages->pages, sizeof *pages->spare);
-    heed_status status = HEED_OK;
-    if (!pages->layer || !pages->table || !pages->length || !pages->spare)
-        status = heed_fail(HEED_NO_MEMORY, "no memory for the tables of a cache");
-    if (!status)
-        status = lay_out(pages, type);
-    if (!status) {
-        pages->memory = mmap(NULL, pages->bytes, PROT_READ | PROT_WRITE,
-                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-        if (pages->memory == MAP_FAILED) {
-            pages->memory = NULL;
-            status = heed_fail(HEED_NO_MEMORY, "no memory for a cache of %zu bytes", pages->bytes);
-        }
+    for (int64_t l = 0; l < pages->layers; l++) {
+        size_t bytes = pages->layer[l].page_bytes;
+        int p = 0;
+        while (p < pages->pools && pages->pool[p].page_bytes != bytes)
+            p++;
+        pages->layer[l].pool = p;
+        if (p < pages->pools)
+            continue;
+        int64_t count = 0;
+        for (int64_t other = l; other < pages->layers; other++)
+            if (pages->layer[other].page_bytes == bytes) {
+                int64_t of_layer;
+                if (__builtin_mul_overflow(pages->layer[other].pages_each, pages->heads * pages->sequences,
+                                           &of_layer) ||
+                    __builtin_add_overflow(count, of_layer, &count) || count > INT32_MAX)
+                    return heed_fail(HEED_INVALID, "%lld sequences of %lld keys are more than a cache counts",
+                                     (long long)pages->sequences, (long long)pages->layer[other].most);
+            }
+        TRY(heed_pool_create(&pages->pool[p], bytes, count));
+        pages->pools++;
     }
-    if (status) {
-        heed_pages_free(pages);
-        return status;
-    }
-#ifdef MADV_HUGEPAGE
-    madvise(pages->memory, pages->bytes, MADV_HUGEPAGE);
-#endif
-    for (int64_t p = pages->pages - 1; p >= 0; p--) /* the first ones are given out first */
-        pages->spare[pages->spares++] = (int32_t)p;
     return HEED_OK;
+}
+
+static void take_list(heed_arena *arena, const heed_pages_layer *layer, heed_kept_keys *list)
+{
+    const size_t most = (size_t)layer->pages_each * HEED_PAGE;
+    list->page = heed_arena_take(arena, (size_t)layer->pages_each, sizeof *list->page);
+    if (!layer->placed)
+        return;
+    list->place = heed_arena_take(arena, most, sizeof *list->place);
+    list->position = layer->moved ? heed_arena_take(arena, most, sizeof *list->position) : list->place;
+    if (layer->mass)
+        list->mass = heed_arena_take(arena, most, sizeof *list->mass);
+    if (layer->states)
+        list->state = heed_arena_take(arena, most, (size_t)layer->states * sizeof *list->state);
+}
+
+/* A layer's lists of one sequence lie one after the other, so that they are one tensor to a plan. */
+static void take_lists(const heed_pages *pages, heed_arena *arena)
+{
+    for (int64_t i = 0; i < pages->sequences * pages->layers; i++) {
+        const heed_pages_layer *layer = &pages->layer[i % pages->layers];
+        heed_kept_keys *list = &pages->list[i * pages->heads];
+        for (int64_t g = 0; g < pages->heads; g++)
+            take_list(arena, layer, &list[g]);
+    }
+}
+
+static heed_status make_lists(heed_pages *pages)
+{
+    heed_arena arena = {0};
+    take_lists(pages, &arena);
+    if (!arena.overflow) {
+        pages->table_bytes = arena.used;
+        pages->tables = mmap(NULL, arena.used, PROT_READ | PROT_WRITE,
+                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        pages->tables = pages->tables == MAP_FAILED ? NULL : pages->tables;
+    }
+    if (!pages->tables)
+        return heed_fail(HEED_NO_MEMORY, "no memory for the lists of a cache: %zu bytes", arena.used);
+    arena = (heed_arena){.base = pages->tables};
+    take_lists(pages, &arena);
+    return HEED_OK;
+}
+
+heed_status heed_pages_create(heed_pages *pages, const heed_pages_shape *shape, const heed_pages_layer *layer)
+{
+    *pages = (heed_pages){.layers = shape->layers,
+                          .heads = shape->heads,
+                          .dim = shape->dim,
+                          .value_dim = shape->value_dim,
+                          .sequences = shape->sequences};
+    const size_t layers = (size_t)shape->layers, each = layers * (size_t)shape->sequences;
+    pages->layer = heed_allocate(layers, sizeof *pages->layer);
+    pages->pool = heed_allocate(layers, sizeof *pages->pool);
+    pages->list = heed_allocate(each, (size_t)shape->heads * sizeof *pages->list);
+    heed_status status = HEED_OK;
+    if (!pages->layer || !pages->pool || !pages->list)
+        status = heed_fail(HEED_NO_MEMORY, "no memory for the tables of a cache");
+    for (int64_t l = 0; l < shape->layers && !status; l++) {
+        pages->layer[l] = layer[l];
+        status = lay_out(pages, &pages->layer[l]);
+    }
+    status = status ? status : make_pools(pages);
+    status = status ? status : make_lists(pages);
+    if (status)
+        heed_pages_free(pages);
+    return status;
 }
 
 void heed_pages_free(heed_pages *pages)
 {
-    if (pages->memory)
-        munmap(pages->memory, pages->bytes);
+    for (int p = 0; p < pages->pools; p++)
+        heed_pool_free(&pages->pool[p]);
+    if (pages->tables)
+        munmap(pages->tables, pages->table_bytes);
     free(pages->layer);
-    free(pages->table);
-    free(pages->length);
-    free(pages->spare);
+    free(pages->pool);
+    free(pages->list);
     *pages = (heed_pages){.layers = 0};
 }
 
-static int64_t pages_for(int64_t length)
+static heed_pool *pool_of(const heed_pages *pages, int64_t layer)
 {
-    return (length + HEED_PAGE - 1) / HEED_PAGE;
+    return &pages->pool[pages->layer[layer].pool];
 }
 
-void heed_pages_resize(heed_pages *pages, int64_t sequence, int64_t length)
+static heed_tensor view(const heed_pages *pages, int64_t layer, heed_type type, size_t at, size_t row,
+                        int64_t dim)
 {
-    int32_t *own = pages->table + sequence * pages->pages_each;
-    int64_t have = pages_for(pages->length[sequence]);
-    for (; have < pages_for(length); have++)
-        own[have] = pages->spare[--pages->spares];
-    while (have > pages_for(length))
-        pages->spare[pages->spares++] = own[--have];
-    pages->length[sequence] = length;
-}
-
-static heed_tensor pool(const heed_pages *pages, const heed_pages_layer *layer, size_t at)
-{
-    return (heed_tensor){.data = pages->memory + at,
-                         .type = layer->type,
+    const heed_pool *pool = pool_of(pages, layer);
+    return (heed_tensor){.data = pool->memory + at,
+                         .type = type,
                          .rank = 4,
-                         .shape = {pages->pages, pages->heads, HEED_PAGE, pages->dim},
-                         .stride = {(int64_t)pages->page_bytes, (int64_t)layer->head, (int64_t)layer->row,
-                                    heed_type_bytes(layer->type, 1)}};
+                         .shape = {pool->pages, 1, HEED_PAGE, dim},
+                         .stride = {(int64_t)pool->page_bytes, (int64_t)(row * HEED_PAGE), (int64_t)row,
+                                    heed_type_bytes(type, 1)}};
 }
 
 heed_tensor heed_pages_keys(const heed_pages *pages, int64_t layer)
 {
-    return pool(pages, &pages->layer[layer], pages->layer[layer].key_at);
+    const heed_pages_layer *l = &pages->layer[layer];
+    return view(pages, layer, l->key_type, 0, l->key_row, pages->dim);
 }
 
 heed_tensor heed_pages_values(const heed_pages *pages, int64_t layer)
 {
-    return pool(pages, &pages->layer[layer], pages->layer[layer].value_at);
+    const heed_pages_layer *l = &pages->layer[layer];
+    return view(pages, layer, l->value_type, l->value_at, l->value_row, pages->value_dim);
 }
 
-static char *place(const heed_pages *pages, const heed_pages_layer *layer, size_t at, int64_t sequence,
-                   int64_t head, int64_t position)
+heed_tensor heed_pages_summaries(const heed_pages *pages, int64_t layer)
 {
-    const int32_t page = pages->table[sequence * pages->pages_each + position / HEED_PAGE];
-    return pages->memory + (size_t)page * pages->page_bytes + at + (size_t)head * layer->head +
-           (size_t)(position % HEED_PAGE) * layer->row;
+    const heed_pool *pool = pool_of(pages, layer);
+    const int64_t floats = pages->layer[layer].summary_floats, size = sizeof(float);
+    return (heed_tensor){.data = pool->memory + pages->layer[layer].summary_at,
+                         .type = HEED_F32,
+                         .rank = 3,
+                         .shape = {pool->pages, 1, floats},
+                         .stride = {(int64_t)pool->page_bytes, floats * size, size}};
 }
 
-char *heed_pages_key(const heed_pages *pages, int64_t layer, int64_t sequence, int64_t head, int64_t position)
+char *heed_pages_key(const heed_pages *pages, int64_t layer, const heed_kept_keys *list, int64_t i)
 {
-    return place(pages, &pages->layer[layer], pages->layer[layer].key_at, sequence, head, position);
+    const heed_pages_layer *l = &pages->layer[layer];
+    return heed_pool_page(pool_of(pages, layer), list->page[i / HEED_PAGE]) +
+           (size_t)(i % HEED_PAGE) * l->key_row;
 }
 
-char *heed_pages_value(const heed_pages *pages, int64_t layer, int64_t sequence, int64_t head,
-                       int64_t position)
+char *heed_pages_value(const heed_pages *pages, int64_t layer, const heed_kept_keys *list, int64_t i)
 {
-    return place(pages, &pages->layer[layer], pages->layer[layer].value_at, sequence, head, position);
+    const heed_pages_layer *l = &pages->layer[layer];
+    return heed_pool_page(pool_of(pages, layer), list->page[i / HEED_PAGE]) + l->value_at +
+           (size_t)(i % HEED_PAGE) * l->value_row;
+}
+
+float *heed_pages_summary(const heed_pages *pages, int64_t layer, const heed_kept_keys *list, int64_t page)
+{
+    return (float *)(void *)(heed_pool_page(pool_of(pages, layer), list->page[page]) +
+                             pages->layer[layer].summary_at);
 }
 
 double heed_pages_token_bytes(const heed_pages *pages)
 {
-    return (double)pages->page_bytes / HEED_PAGE;
+    double bytes = 0.0;
+    for (int64_t l = 0; l < pages->layers; l++)
+        bytes += (double)pages->heads * (double)(pages->layer[l].key_row + pages->layer[l].value_row);
+    return bytes;
+}
+
+size_t heed_pages_bytes(const heed_pages *pages)
+{
+    size_t bytes = pages->side_bytes;
+    for (int p = 0; p < pages->pools; p++)
+        bytes += (size_t)pages->pool[p].used * pages->pool[p].page_bytes;
+    return bytes;
+}
+
+size_t heed_pages_reserved(const heed_pages *pages)
+{
+    size_t bytes = pages->table_bytes;
+    for (int p = 0; p < pages->pools; p++)
+        bytes += pages->pool[p].bytes;
+    return bytes;
 }

@@ -1,52 +1,119 @@
 /* Keys and values of many sequences in pages, as attention plans read them.
  *
- * A page holds HEED_PAGE keys and values of all layers and kv heads; a sequence owns a list of pages, the
- * same for all layers. Memory is reserved for every sequence's whole context and taken from the system as
- * pages fill.
+ * A page holds HEED_PAGE keys and values of one kv head of one layer. What a kv head of a layer holds of a
+ * sequence is a list of pages with a count of its own; pages may be shared by several lists and are copied
+ * before one of them writes. Memory is reserved for the most that every list may hold and taken from the
+ * system as pages fill. The store knows no policy: it drops and moves what it is told to.
  */
 #ifndef HEED_CACHE_PAGES_H
 #define HEED_CACHE_PAGES_H
 
+#include "cache/pool.h"
 #include <heed/tensor.h>
 
 enum { HEED_PAGE = 128 };
 
+/* How a layer's keys and values are kept. */
 typedef struct heed_pages_layer {
-    heed_type type;
-    size_t key_at, value_at; /* bytes from the start of a page */
-    size_t row, head;        /* bytes of one key of one head; of a page of one head */
+    heed_type key_type, value_type;
+    int64_t most;           /* keys that one list may hold */
+    bool placed;            /* every key's place is kept; else they follow one another from `start` */
+    bool moved;             /* positions differ from places in the text; only with `placed` */
+    bool mass;              /* how many keys each stands for is kept; only with `placed` */
+    int64_t states;         /* floats that go with each key; only with `placed` */
+    int64_t summary_floats; /* that go with each page */
+
+    /* filled by heed_pages_create */
+    size_t key_row, value_row;   /* bytes of one key, of one value */
+    size_t value_at, summary_at; /* bytes from the start of a page */
+    size_t page_bytes;
+    int64_t pages_each; /* most pages of a list */
+    int pool;
 } heed_pages_layer;
 
+/* What a kv head of a layer holds of a sequence. */
+typedef struct heed_kept_keys {
+    int64_t count;             /* keys held */
+    int64_t start;             /* place in the text of the first of them, where places are not kept */
+    int32_t *page;             /* [pages_each] */
+    int32_t *place, *position; /* [most] in the text, rising; as they are compared: the same memory unless
+                                  `moved`; NULL unless `placed` */
+    float *mass, *state;       /* [most], [most][states]; NULL where they are not kept */
+} heed_kept_keys;
+
 typedef struct heed_pages {
-    int64_t layers, heads, dim, context, sequences;
-    heed_pages_layer *layer;
-    char *memory;
-    size_t page_bytes, bytes;
-    int64_t pages, pages_each; /* of all; a sequence's most */
-    int32_t *table;            /* [sequences, pages_each] */
-    int64_t *length;           /* [sequences] tokens */
-    int32_t *spare;            /* pages that nobody owns */
-    int64_t spares;
+    int64_t layers, heads, dim, value_dim, sequences;
+    heed_pages_layer *layer; /* [layers] */
+    heed_pool *pool;
+    int pools;
+    heed_kept_keys *list; /* [sequences][layers][heads] */
+    char *tables;         /* memory of the lists */
+    size_t table_bytes;
+    size_t side_bytes, peak_bytes; /* of places, masses and states in use; of everything, at most so far */
 } heed_pages;
 
-/* `type` [layers]: how each layer's keys and values are stored. */
-heed_status heed_pages_create(heed_pages *pages, const heed_type *type, int64_t layers, int64_t heads,
-                              int64_t dim, int64_t context, int64_t sequences);
+typedef struct heed_pages_shape {
+    int64_t layers, heads, dim, value_dim, sequences;
+} heed_pages_shape;
+
+/* `layer` [layers] says how each is kept; it is copied. */
+heed_status heed_pages_create(heed_pages *pages, const heed_pages_shape *shape,
+                              const heed_pages_layer *layer);
 void heed_pages_free(heed_pages *pages);
 
-/* Makes a sequence longer or shorter; new places hold anything. */
-void heed_pages_resize(heed_pages *pages, int64_t sequence, int64_t length);
+static inline heed_kept_keys *heed_pages_list(const heed_pages *pages, int64_t sequence, int64_t layer,
+                                              int64_t head)
+{
+    return &pages->list[(sequence * pages->layers + layer) * pages->heads + head];
+}
 
-/* The pools of a layer, [pages, heads, HEED_PAGE, dim], and the list of one or all sequences. */
+/* Where key i of a list stands in the text. */
+static inline int64_t heed_key_place(const heed_kept_keys *list, int64_t i)
+{
+    return list->place ? list->place[i] : list->start + i;
+}
+
+/* Makes room for `count` keys more, from place `place` of the text on, at positions `position`...; their rows
+ * hold anything, their mass is 1 and their states 0. Fails, with nothing changed, where the list may not hold
+ * so many. */
+heed_status heed_pages_append(heed_pages *pages, int64_t sequence, int64_t layer, int64_t head, int64_t place,
+                              int64_t position, int64_t count);
+/* Drops all but the first `count` keys. */
+void heed_pages_truncate(heed_pages *pages, int64_t sequence, int64_t layer, int64_t head, int64_t count);
+/* Drops the pages all of whose keys have positions from `first` to below `before`; without places kept, only
+ * from the front. Returns the place in the text behind the last key dropped; 0 when none was. */
+int64_t heed_pages_drop(heed_pages *pages, int64_t sequence, int64_t layer, int64_t head, int64_t first,
+                        int64_t before);
+/* Keeps the keys with keep[i] set and moves them together, with all that goes with them. Summaries of pages
+ * that change mean nothing afterwards. Returns the first key that lies elsewhere now. */
+int64_t heed_pages_keep(heed_pages *pages, int64_t sequence, int64_t layer, int64_t head,
+                        const uint8_t *keep);
+/* Makes `to` hold what `from` holds, sharing pages; what it held is forgotten. */
+void heed_pages_share(heed_pages *pages, int64_t from, int64_t to);
+void heed_pages_clear(heed_pages *pages, int64_t sequence);
+
+/* Makes the pages of keys first... of a list its own, so that they may be written. */
+void heed_pages_own(heed_pages *pages, int64_t sequence, int64_t layer, int64_t head, int64_t first);
+
+/* The pools of a layer: [pages, 1, HEED_PAGE, dim or value_dim], and of its summaries [pages, 1, floats]. */
 heed_tensor heed_pages_keys(const heed_pages *pages, int64_t layer);
 heed_tensor heed_pages_values(const heed_pages *pages, int64_t layer);
+heed_tensor heed_pages_summaries(const heed_pages *pages, int64_t layer);
 
-/* Where the key and the value of a head at a position are stored. */
-char *heed_pages_key(const heed_pages *pages, int64_t layer, int64_t sequence, int64_t head,
-                     int64_t position);
-char *heed_pages_value(const heed_pages *pages, int64_t layer, int64_t sequence, int64_t head,
-                       int64_t position);
+/* Where a key, a value and the summary of a page of a list are stored; keys of a page lie one after the
+ * other. */
+char *heed_pages_key(const heed_pages *pages, int64_t layer, const heed_kept_keys *list, int64_t i);
+char *heed_pages_value(const heed_pages *pages, int64_t layer, const heed_kept_keys *list, int64_t i);
+float *heed_pages_summary(const heed_pages *pages, int64_t layer, const heed_kept_keys *list, int64_t page);
 
+/* Bytes of one token of a sequence, of all layers; of all pages and lists in use; that are reserved. */
 double heed_pages_token_bytes(const heed_pages *pages);
+size_t heed_pages_bytes(const heed_pages *pages);
+size_t heed_pages_reserved(const heed_pages *pages);
+
+static inline int64_t heed_pages_for(int64_t keys)
+{
+    return (keys + HEED_PAGE - 1) / HEED_PAGE;
+}
 
 #endif

@@ -122,7 +122,7 @@ static heed_status write_token(cli_generation *g, heed_detokenizer *detokenizer,
         g->finish = CLI_FINISH_INTERRUPT;
     else if (g->written == g->most)
         g->finish = CLI_FINISH_LENGTH;
-    else if (g->held == info.context)
+    else if (g->held == info.limit)
         g->finish = CLI_FINISH_CONTEXT;
     else
         *over = false;
@@ -151,7 +151,10 @@ static heed_status take_prompt(cli_generation *g, const heed_tokens *prompt)
     int64_t same = 0;
     while (same < g->held && same + 1 < prompt->count && g->all.id[same] == prompt->id[same])
         same++;
-    TRY(heed_session_cut(g->session, 0, same));
+    if (heed_session_cut(g->session, 0, same)) { /* keys that are needed there are gone: all is read anew */
+        same = 0;
+        TRY(heed_session_cut(g->session, 0, same));
+    }
     g->held = g->reused = g->all.count = same;
     g->read = prompt->count - same;
     for (int64_t i = same; i < prompt->count; i++)

@@ -101,6 +101,14 @@ static int64_t context_for(const run_state *run)
     return needed < run->info.context ? needed : run->info.context;
 }
 
+static int64_t shortest_limit(const run_state *run)
+{
+    int64_t limit = run->form[0].session.limit;
+    for (int i = 1; i < run->forms; i++)
+        limit = run->form[i].session.limit < limit ? run->form[i].session.limit : limit;
+    return limit;
+}
+
 static heed_status write_forms(run_state *run)
 {
     const char *specs[RUN_MOST_FORMS] = {run->options.use.attention};
@@ -108,9 +116,9 @@ static heed_status write_forms(run_state *run)
     for (int i = 1; i < forms; i++)
         specs[i] = run->options.compare.word[i - 1];
     const int64_t context = context_for(run);
-    TRY(run_fit_prompt(run, context));
     for (int i = 0; i < forms; i++)
         TRY(run_open_form(run, context, specs[i]));
+    TRY(run_fit_prompt(run, shortest_limit(run)));
     for (int i = 0; i < forms && !cli_interrupted(); i++) {
         if (forms > 1 && !run->options.use.json)
             printf("%s--- %s ---\n", i ? "\n" : "", specs[i] ? specs[i] : "the model's own attention");

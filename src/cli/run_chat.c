@@ -44,7 +44,7 @@ static heed_status template_tokens(run_state *run, const conversation *c)
 static heed_status answer(run_state *run, conversation *c)
 {
     TRY(template_tokens(run, c));
-    TRY(run_fit_prompt(run, run->form[0].session.context));
+    TRY(run_fit_prompt(run, run->form[0].session.limit));
     for (int i = 0; i < run->forms && !cli_interrupted(); i++) {
         if (run->forms > 1 && !run->options.use.json)
             printf("%s--- %s ---\n", i ? "\n" : "",

@@ -55,23 +55,49 @@ static void norm_heads(const heed_session *session, const heed_norm_weights *wei
                                        x + r * stride + h * c->head_dim);
 }
 
-/* Up to HEED_KEY_ROWS tokens of a piece, which all lie in one page: norms, then keys as the spec prepares
- * them and values into the cache. */
+/* Rows of keys or values of `count` tokens become entries `first`... of a list, page by page. */
+static void store_keys(const heed_session *session, int64_t layer, const heed_kept_keys *list, int64_t first,
+                       int64_t count, const float *from, int64_t stride)
+{
+    const heed_pages_layer *stored = &session->pages.layer[layer];
+    for (int64_t done = 0, part; done < count; done += part) {
+        const int64_t room = HEED_PAGE - (first + done) % HEED_PAGE;
+        part = count - done < room ? count - done : room;
+        store_rows(session, stored->key_type, from + done * stride, stride, part,
+                   heed_pages_key(&session->pages, layer, list, first + done), stored->key_row);
+    }
+}
+
+static void store_values(const heed_session *session, int64_t layer, const heed_kept_keys *list,
+                         int64_t first, int64_t count, const float *from, int64_t stride)
+{
+    const heed_pages_layer *stored = &session->pages.layer[layer];
+    for (int64_t done = 0, part; done < count; done += part) {
+        const int64_t room = HEED_PAGE - (first + done) % HEED_PAGE;
+        part = count - done < room ? count - done : room;
+        store_rows(session, stored->value_type, from + done * stride, stride, part,
+                   heed_pages_value(&session->pages, layer, list, first + done), stored->value_row);
+    }
+}
+
+/* Up to HEED_KEY_ROWS tokens of a piece: norms, then keys as the spec prepares them and values into the
+ * cache, whose lists have room for the piece at their ends. */
 static void take_in(const heed_session *session, int64_t layer, const heed_piece *piece, int64_t t0,
                     int64_t count, float *room)
 {
     const heed_model *model = session->model;
     const heed_config *c = &model->config;
-    const heed_session_kind *kind = &session->kind[session->layer_kind[layer]];
-    const int64_t stride = stride_of(session), row = piece->row + t0, position = piece->first + t0;
+    const heed_session_kind *kind = &session->kind[session->layer[layer].kind];
+    const int64_t stride = stride_of(session), row = piece->row + t0;
     float *query = session->work.qkv + row * stride, *key = query + c->heads * c->head_dim;
     const float *value = key + c->kv_heads * c->head_dim;
     norm_heads(session, &model->layer[layer].query_norm, query, c->heads, count);
     norm_heads(session, &model->layer[layer].key_norm, key, c->kv_heads, count);
     if (!session->cached)
         return;
-    const size_t bytes = session->pages.layer[layer].row;
     for (int64_t g = 0; g < c->kv_heads; g++) {
+        const heed_kept_keys *list = heed_pages_list(&session->pages, piece->sequence, layer, g);
+        const int64_t first = list->count - piece->count + t0;
         const float *from = key + g * c->head_dim;
         int64_t from_stride = stride;
         if (kind->prepared) {
@@ -87,17 +113,25 @@ static void take_in(const heed_session *session, int64_t layer, const heed_piece
             from = room;
             from_stride = c->head_dim;
         }
-        store_rows(session, kind->type, from, from_stride, count,
-                   heed_pages_key(&session->pages, layer, piece->sequence, g, position), bytes);
-        store_rows(session, kind->type, value + g * c->head_dim, stride, count,
-                   heed_pages_value(&session->pages, layer, piece->sequence, g, position), bytes);
+        store_keys(session, layer, list, first, count, from, from_stride);
+        store_values(session, layer, list, first, count, value + g * c->head_dim, stride);
     }
 }
 
-/* Runs of tokens of a piece end where a page ends. */
-static int64_t runs_of(const heed_piece *piece)
+/* Room for the new keys of all pieces, and their positions at this layer. */
+static heed_status make_room(heed_session *session, int64_t layer, const heed_step *step)
 {
-    return (piece->first % HEED_KEY_ROWS + piece->count + HEED_KEY_ROWS - 1) / HEED_KEY_ROWS;
+    const int64_t kv_heads = session->model->config.kv_heads;
+    for (int64_t p = 0; p < step->pieces; p++) {
+        const heed_piece *piece = &session->work.piece[p];
+        const int64_t position = piece->first - heed_past_of(session, piece->sequence, layer)->offset;
+        for (int64_t t = 0; t < piece->count; t++)
+            session->work.position[piece->row + t] = (int32_t)(position + t);
+        for (int64_t g = 0; g < kv_heads; g++)
+            TRY(heed_pages_append(&session->pages, piece->sequence, layer, g, piece->first, position,
+                                  piece->count));
+    }
+    return HEED_OK;
 }
 
 static void take_in_all(const heed_session *session, int64_t layer, const heed_step *step)
@@ -105,12 +139,12 @@ static void take_in_all(const heed_session *session, int64_t layer, const heed_s
     const int64_t room = 2 * HEED_KEY_ROWS * session->model->config.head_dim;
     for (int64_t p = 0; p < step->pieces; p++) {
         const heed_piece *piece = &session->work.piece[p];
-        const int64_t runs = runs_of(piece), shift = piece->first % HEED_KEY_ROWS;
+        const int64_t runs = (piece->count + HEED_KEY_ROWS - 1) / HEED_KEY_ROWS;
 #pragma omp parallel for schedule(static) num_threads(session->threads) if (runs > 1)
         for (int64_t run = 0; run < runs; run++) {
-            const int64_t begin = run * HEED_KEY_ROWS - shift, end = begin + HEED_KEY_ROWS;
-            const int64_t t0 = begin > 0 ? begin : 0, t1 = end < piece->count ? end : piece->count;
-            take_in(session, layer, piece, t0, t1 - t0, session->work.key + thread_index() * room);
+            const int64_t t0 = run * HEED_KEY_ROWS, left = piece->count - t0;
+            take_in(session, layer, piece, t0, left < HEED_KEY_ROWS ? left : HEED_KEY_ROWS,
+                    session->work.key + thread_index() * room);
         }
     }
 }
@@ -141,12 +175,23 @@ static void compact(float *x, int64_t heads, int64_t stride, int64_t n)
         memmove(x + h * n, x + h * stride, (size_t)n * sizeof *x);
 }
 
+/* Keys that a piece meets: of the kv head that holds most. */
+static int64_t most_held(const heed_session *session, int64_t layer, const heed_piece *piece)
+{
+    int64_t most = piece->count;
+    for (int64_t g = 0; session->cached && g < session->model->config.kv_heads; g++) {
+        const int64_t held = heed_pages_list(&session->pages, piece->sequence, layer, g)->count;
+        most = held > most ? held : most;
+    }
+    return most;
+}
+
 static void pass_captures(const listener *l, int64_t b)
 {
     const heed_capture *all = &l->session->work.capture;
     const heed_piece *piece = &l->piece[b];
     const int64_t heads = l->session->model->config.heads, top = l->session->top,
-                  keys = piece->first + piece->count;
+                  keys = most_held(l->session, l->layer, piece);
     const int64_t rows = b * heads * l->queries, columns = b * heads * l->keys;
     heed_capture one = {.entropy = all->entropy ? all->entropy + rows : NULL,
                         .key_sums = all->key_sums ? all->key_sums + columns : NULL,
@@ -170,9 +215,58 @@ static heed_tensor view(float *data, int64_t batch, int64_t heads, int64_t rows,
                          .stride = {batch_stride * size, dim * size, row_stride * size, size}};
 }
 
-static heed_tensor list(int32_t *data, int64_t n)
+/* An i32 tensor [1, kv_heads, n] of arrays that the lists of a layer's kv heads have at equal distances. */
+static heed_tensor by_head(int32_t *first, const int32_t *second, int64_t heads, int64_t n)
 {
-    return heed_tensor_dense(data, HEED_I32, 1, &n);
+    const int64_t size = sizeof(int32_t), distance = heads > 1 ? (second - first) * size : n * size;
+    return (heed_tensor){.data = first,
+                         .type = HEED_I32,
+                         .rank = 3,
+                         .shape = {1, heads, n},
+                         .stride = {heads * distance, distance, size}};
+}
+
+/* The page lists of several pieces, one after the other. */
+static heed_tensor gather_tables(heed_session *session, int64_t layer, const heed_piece *piece,
+                                 int64_t pieces, int64_t batch)
+{
+    const int64_t heads = session->model->config.kv_heads, each = session->pages.layer[layer].pages_each;
+    for (int64_t b = 0; b < pieces; b++)
+        for (int64_t g = 0; g < heads; g++) {
+            const heed_kept_keys *from = heed_pages_list(&session->pages, piece[b].sequence, layer, g);
+            memcpy(session->work.table + (b * heads + g) * each, from->page,
+                   (size_t)heed_pages_for(from->count) * sizeof *from->page);
+        }
+    return heed_tensor_dense(session->work.table, HEED_I32, 3, (int64_t[]){batch, heads, each});
+}
+
+/* Where the keys of the pieces are, how many, and at which positions. */
+static void find_keys(heed_session *session, int64_t layer, const heed_piece *piece, int64_t pieces,
+                      int64_t batch, int64_t queries, heed_extra *extra)
+{
+    const heed_session_kind *kind = &session->kind[session->layer[layer].kind];
+    const int64_t heads = session->model->config.kv_heads;
+    heed_work *work = &session->work;
+    const heed_kept_keys *list = NULL;
+    for (int64_t b = 0; b < batch; b++) {
+        list = b < pieces ? heed_pages_list(&session->pages, piece[b].sequence, layer, 0) : NULL;
+        for (int64_t g = 0; g < heads; g++)
+            work->seen[b * heads + g] = list ? (int32_t)list[g].count : 0;
+        work->start[b] = list ? (int32_t)list->start : 0;
+    }
+    extra->seq = heed_tensor_dense(work->seen, HEED_I32, 2, (int64_t[]){batch, heads});
+    if (kind->started)
+        extra->start = heed_tensor_dense(work->start, HEED_I32, 1, &batch);
+    if (batch > 1) {
+        extra->page_table = gather_tables(session, layer, piece, pieces, batch);
+        return;
+    }
+    const heed_kept_keys *other = heads > 1 ? list + 1 : list;
+    extra->page_table = by_head(list->page, other->page, heads, session->pages.layer[layer].pages_each);
+    if (!kind->placed)
+        return;
+    extra->k_pos = by_head(list->position, other->position, heads, kind->most);
+    extra->q_pos = heed_tensor_dense(work->position + piece->row, HEED_I32, 1, &queries);
 }
 
 /* Runs `plan` for `pieces` pieces from `piece` on, which are the plan's batch; their rows follow one another.
@@ -185,30 +279,35 @@ static heed_status run(heed_session *session, int64_t layer, const heed_plan *pl
     const int64_t stride = stride_of(session), width = c->heads * c->head_dim;
     float *query = work->qkv + piece->row * stride, *key = query + width;
     heed_tensor k, v;
-    for (int64_t b = 0; b < batch; b++) {
-        work->seen[b] =
-            b < pieces ? (int32_t)(session->cached ? piece[b].first + piece[b].count : piece[b].count) : 0;
+    for (int64_t b = 0; b < batch; b++)
         work->asked[b] = b < pieces ? (int32_t)piece[b].count : 0;
-    }
     const heed_tensor q = view(query, batch, c->heads, queries, c->head_dim, stride, stride);
     const heed_tensor out =
         view(work->attended + piece->row * width, batch, c->heads, queries, c->head_dim, width, width);
-    heed_extra extra = {
-        .seq = list(work->seen, batch), .q_seq = list(work->asked, batch), .scratch = work->attend};
+    heed_extra extra = {.q_seq = heed_tensor_dense(work->asked, HEED_I32, 1, &batch),
+                        .scratch = work->attend};
+    extra.capture.pairs = &session->usage.pairs_read;
     if (session->cached) {
-        int32_t *table =
-            batch == 1 ? session->pages.table + piece->sequence * session->pages.pages_each : work->table;
-        extra.page_table =
-            heed_tensor_dense(table, HEED_I32, 2, (int64_t[]){batch, session->pages.pages_each});
+        find_keys(session, layer, piece, pieces, batch, queries, &extra);
         k = heed_pages_keys(&session->pages, layer);
         v = heed_pages_values(&session->pages, layer);
     } else {
+        work->seen[0] = work->asked[0];
+        extra.seq = heed_tensor_dense(work->seen, HEED_I32, 1, &batch);
         k = view(key, 1, c->kv_heads, queries, c->head_dim, stride, stride);
         v = view(key + c->kv_heads * c->head_dim, 1, c->kv_heads, queries, c->head_dim, stride, stride);
     }
-    listener l = {session, wants, piece, layer, batch, queries, session->cached ? session->context : queries};
-    if (wants->captured)
+    listener l = {session,
+                  wants,
+                  piece,
+                  layer,
+                  batch,
+                  queries,
+                  session->cached ? session->kind[session->layer[layer].kind].most : queries};
+    if (wants->captured) {
         extra.capture = work->capture;
+        extra.capture.pairs = &session->usage.pairs_read;
+    }
     const uint8_t *heads = wants->weight_heads ? wants->weight_heads + layer * c->heads : NULL;
     if (wants->weights && (!heads || memchr(heads, 1, (size_t)c->heads))) {
         extra.capture.sink = pass_weights;
@@ -221,36 +320,39 @@ static heed_status run(heed_session *session, int64_t layer, const heed_plan *pl
     return HEED_OK;
 }
 
-/* Page lists in the order of the pieces that go through the step plan together. */
-static void gather_tables(heed_session *session, int64_t pieces)
+/* Pieces of one token go together where their keys stand in order; the others one by one. */
+static heed_status attend_all(heed_session *session, int64_t layer, const heed_step *step)
 {
-    const heed_pages *pages = &session->pages;
-    for (int64_t p = 0; p < pieces; p++) {
-        const heed_piece *piece = &session->work.piece[p];
-        const int64_t used = (piece->first + piece->count + HEED_PAGE - 1) / HEED_PAGE;
-        memcpy(session->work.table + p * pages->pages_each,
-               pages->table + piece->sequence * pages->pages_each, (size_t)used * sizeof(int32_t));
-    }
-}
-
-heed_status heed_session_attend(heed_session *session, int64_t layer, const heed_step *step)
-{
-    const heed_session_kind *kind = &session->kind[session->layer_kind[layer]];
-    take_in_all(session, layer, step);
+    const heed_session_kind *kind = &session->kind[session->layer[layer].kind];
     int64_t done = 0;
-    if (session->cached && step->singles > 0) {
-        if (layer == 0 && session->sequences > 1)
-            gather_tables(session, step->singles);
+    if (session->cached && step->singles > 0 && !kind->placed) {
         TRY(run(session, layer, kind->step, session->work.piece, step->singles, session->sequences, 1,
                 step->wants));
         done = step->singles;
     }
     for (; done < step->pieces; done++) { /* in the order of rows: a plan clears those behind its own */
         const heed_piece *piece = &session->work.piece[done];
+        if (kind->placed && piece->count == 1) {
+            TRY(run(session, layer, kind->step, piece, 1, 1, 1, step->wants));
+            continue;
+        }
         int i = 0;
         while (session->queries[i] < piece->count)
             i++;
         TRY(run(session, layer, kind->rung[i], piece, 1, 1, session->queries[i], step->wants));
+    }
+    return HEED_OK;
+}
+
+heed_status heed_session_attend(heed_session *session, int64_t layer, const heed_step *step)
+{
+    if (session->cached)
+        TRY(make_room(session, layer, step));
+    take_in_all(session, layer, step);
+    TRY(attend_all(session, layer, step));
+    for (int64_t p = 0; session->cached && p < step->pieces; p++) {
+        const heed_piece *piece = &session->work.piece[p];
+        heed_session_drop(session, layer, piece->sequence, piece->first + piece->count);
     }
     return HEED_OK;
 }

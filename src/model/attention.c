@@ -1,5 +1,4 @@
 #include "model/attention.h"
-#include "attend/spec.h"
 #include "base/try.h"
 
 #include <stdlib.h>
@@ -53,19 +52,20 @@ static void merge(heed_spec *merged, const heed_spec *own, const heed_spec *over
     }
 }
 
-static heed_status cache_of(const heed_spec *spec, heed_type *cache)
+static heed_status read_storage(const heed_spec *spec, heed_type *keys, heed_type *values)
 {
     for (int g = 0; g < spec->groups; g++) {
-        heed_type type = HEED_TYPES, values = HEED_TYPES;
+        heed_type k = HEED_TYPES, v = HEED_TYPES;
         const heed_form *policy;
-        TRY(heed_spec_storage(spec, spec->group[g].root[HEED_CACHE], &type, &values, &policy));
-        if (type == HEED_TYPES)
+        TRY(heed_spec_storage(spec, spec->group[g].root[HEED_CACHE], &k, &v, &policy));
+        if (k == HEED_TYPES)
             continue;
         if (g > 0)
             return heed_fail(HEED_UNSUPPORTED,
                              "cache=%s for some heads only: a layer's heads share one cache",
-                             heed_type_name(type));
-        *cache = type;
+                             heed_type_name(k));
+        *keys = k;
+        *values = v;
     }
     return HEED_OK;
 }
@@ -79,13 +79,13 @@ static heed_status print(const heed_spec *spec, char *text, size_t size)
     return HEED_OK;
 }
 
-heed_status heed_attention_of_layer(const char *own, const char *override, int64_t layer, char *text,
-                                    size_t size, heed_type *cache)
+heed_status heed_attention_of_layer(const char *own, const char *override, const heed_form *const *forms,
+                                    int64_t layer, char *text, size_t size)
 {
     heed_spec *mine = NULL, *over = NULL, merged = {0};
     heed_status status = heed_spec_parse(&mine, own, NULL);
     if (!status)
-        status = heed_spec_parse(&over, override ? override : "", NULL);
+        status = heed_spec_parse(&over, override ? override : "", forms);
     if (!status) {
         merged.node = calloc((size_t)mine->nodes + (size_t)over->nodes + 1, sizeof *merged.node);
         merged.group = calloc((size_t)over->groups + 1, sizeof *merged.group);
@@ -94,10 +94,8 @@ heed_status heed_attention_of_layer(const char *own, const char *override, int64
     }
     if (!status) {
         merge(&merged, mine, over, layer);
-        status = cache_of(&merged, cache);
-    }
-    if (!status)
         status = print(&merged, text, size);
+    }
     free(merged.node);
     free(merged.group);
     heed_spec_free(mine);
@@ -114,11 +112,12 @@ static heed_status check_ranges(const heed_ranges *ranges, const char *what, int
     return HEED_OK;
 }
 
-heed_status heed_attention_holds(const char *override, int64_t layers, int64_t heads)
+heed_status heed_attention_holds(const char *override, const heed_form *const *forms, int64_t layers,
+                                 int64_t heads)
 {
     heed_spec *spec;
     heed_status status = HEED_OK;
-    TRY(heed_spec_parse(&spec, override ? override : "", NULL));
+    TRY(heed_spec_parse(&spec, override ? override : "", forms));
     for (int g = 0; g < spec->groups && !status; g++) {
         status = check_ranges(&spec->group[g].layers, "layers", layers);
         if (!status)
@@ -126,4 +125,52 @@ heed_status heed_attention_holds(const char *override, int64_t layers, int64_t h
     }
     heed_spec_free(spec);
     return status;
+}
+
+static heed_status print_plain(heed_attention *attention)
+{
+    const heed_spec *spec = attention->spec;
+    heed_spec plain = *spec;
+    plain.group = calloc((size_t)spec->groups, sizeof *plain.group);
+    attention->plain = malloc(HEED_ATTENTION_TEXT);
+    if (!plain.group || !attention->plain) {
+        free(plain.group);
+        return heed_fail(HEED_NO_MEMORY, "no memory for the text of a spec");
+    }
+    plain.groups = 0;
+    for (int g = 0; g < spec->groups; g++) {
+        heed_group *group = &plain.group[plain.groups];
+        *group = spec->group[g];
+        group->root[HEED_CACHE] = HEED_ABSENT;
+        bool says = g == 0; /* anything else than what is kept */
+        for (int stage = 0; stage < HEED_STAGES; stage++)
+            says |= group->root[stage] != HEED_ABSENT;
+        plain.groups += says;
+    }
+    const heed_status status = print(&plain, attention->plain, HEED_ATTENTION_TEXT);
+    free(plain.group);
+    return status;
+}
+
+heed_status heed_attention_take_apart(heed_attention *attention, const char *text,
+                                      const heed_form *const *forms)
+{
+    attention->spec = NULL;
+    attention->plain = NULL;
+    heed_status status = heed_spec_parse(&attention->spec, text, forms);
+    if (!status)
+        status = read_storage(attention->spec, &attention->keys, &attention->values);
+    if (!status)
+        status = print_plain(attention);
+    if (status)
+        heed_attention_free(attention);
+    return status;
+}
+
+void heed_attention_free(heed_attention *attention)
+{
+    heed_spec_free(attention->spec);
+    free(attention->plain);
+    attention->spec = NULL;
+    attention->plain = NULL;
 }

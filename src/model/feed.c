@@ -22,14 +22,14 @@ static heed_status check_item(const heed_session *session, const heed_feed_item 
         return heed_fail(HEED_INVALID, "sequence %lld is fed %lld tokens, it must be at least 1", sequence,
                          (long long)item->count);
     const int64_t held = heed_session_length(session, sequence);
-    if (item->count > session->context - held && held)
+    if (item->count > session->limit - held && held)
         return heed_fail(
             HEED_INVALID,
             "%lld tokens after the %lld that are held do not fit into the context of %lld tokens",
-            (long long)item->count, (long long)held, (long long)session->context);
-    if (item->count > session->context)
+            (long long)item->count, (long long)held, (long long)session->limit);
+    if (item->count > session->limit)
         return heed_fail(HEED_INVALID, "%lld tokens do not fit into the context of %lld tokens",
-                         (long long)item->count, (long long)session->context);
+                         (long long)item->count, (long long)session->limit);
     for (int64_t t = 0; t < item->count; t++)
         if (item->tokens[t] < 0 || item->tokens[t] >= c->vocabulary)
             return heed_fail(HEED_INVALID, "token %d at place %lld is none of the vocabulary, which has %lld",
@@ -92,21 +92,42 @@ static heed_step gather(heed_session *session, const heed_feed_item *items, int6
     return step;
 }
 
+/* The tokens of a step are read. */
+static void note_tokens(heed_session *session, const heed_step *step)
+{
+    for (int64_t p = 0; p < step->pieces; p++) {
+        const heed_piece *piece = &session->work.piece[p];
+        heed_read *read = &session->read[piece->sequence];
+        memcpy(read->token + read->count, piece->tokens, (size_t)piece->count * sizeof *read->token);
+        read->count += piece->count;
+    }
+}
+
+/* After a failure: a sequence holds what it held, or nothing where that is gone. */
+static void take_back(heed_session *session, int64_t sequence, int64_t before)
+{
+    heed_session_forget(session, sequence, before < heed_session_shortest(session, sequence) ? 0 : before);
+}
+
 heed_status heed_feed(heed_session *session, const heed_feed_item *items, int64_t count,
                       const heed_feed_wants *wants)
 {
     wants = wants ? wants : &no_wants;
     TRY(check(session, items, count, wants));
     for (int64_t i = 0; i < count; i++) {
-        session->work.before[i] = heed_session_length(session, items[i].sequence);
+        const int64_t before = heed_session_length(session, items[i].sequence);
+        session->work.before[i] = before;
         session->work.progress[i] = 0;
         if (session->cached)
-            heed_pages_resize(&session->pages, items[i].sequence, session->work.before[i] + items[i].count);
+            TRY(heed_session_grow_tokens(session, items[i].sequence, before + items[i].count));
     }
     heed_status status = HEED_OK;
-    for (heed_step step; !status && (step = gather(session, items, count, wants)).pieces > 0;)
+    for (heed_step step; !status && (step = gather(session, items, count, wants)).pieces > 0;) {
         status = heed_session_read(session, &step);
+        if (!status && session->cached)
+            note_tokens(session, &step);
+    }
     for (int64_t i = 0; status && session->cached && i < count; i++)
-        heed_pages_resize(&session->pages, items[i].sequence, session->work.before[i]);
+        take_back(session, items[i].sequence, session->work.before[i]);
     return status;
 }

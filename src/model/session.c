@@ -1,109 +1,13 @@
-/* Making a session: a plan for each way of attending, a cache, and memory for everything that is written. */
+/* Making a session: plans, a cache, and memory for everything that is written. */
 #include "model/session.h"
-#include "attend/plan.h"
 #include "base/cpu.h"
 #include "base/try.h"
-#include "model/attention.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { DEFAULT_CHUNK = 512 };
-
-/* A plan for `queries` tokens of each of `batch` sequences. */
-static heed_status make_plan(const heed_session *session, const heed_session_kind *kind, int64_t batch,
-                             int64_t queries, heed_plan **plan)
-{
-    const heed_config *c = &session->model->config;
-    const heed_problem problem = {.batch = batch,
-                                  .heads = c->heads,
-                                  .kv_heads = c->kv_heads,
-                                  .queries = queries,
-                                  .keys = session->cached ? session->context : queries,
-                                  .dim = c->head_dim,
-                                  .k_type = kind->type,
-                                  .v_type = kind->type,
-                                  .threads = session->threads,
-                                  .isa = session->model->isa,
-                                  .with = session->with | HEED_WITH_SEQ | HEED_WITH_SCRATCH |
-                                          (session->cached ? HEED_WITH_PAGES : 0u) |
-                                          (kind->prepared ? HEED_WITH_PREPARED_KEYS : 0u),
-                                  .page = HEED_PAGE,
-                                  .top = session->top};
-    return heed_plan_create(plan, kind->spec, &problem);
-}
-
-static heed_status check_plan(const heed_session *session, const heed_plan *plan)
-{
-    for (int p = 0; session->cached && p < plan->pipelines; p++)
-        if (!plan->pipeline[p].causal)
-            return heed_fail(
-                HEED_UNSUPPORTED,
-                "with `%s` tokens would see later ones, which the model's cache does not hold yet; make "
-                "`causal` a factor of where",
-                plan->spec);
-    for (int i = 0; i < heed_plan_params(plan); i++) {
-        heed_plan_param_info info;
-        TRY(heed_plan_param(plan, i, &info));
-        if (info.required)
-            return heed_fail(HEED_UNSUPPORTED,
-                             "`%s` needs the learnt tensor %s, which the model does not have", plan->spec,
-                             info.name);
-    }
-    return HEED_OK;
-}
-
-static heed_status make_plans(heed_session *session, heed_session_kind *kind)
-{
-    kind->prepared = session->cached;
-    for (int i = 0; i < session->rungs; i++) {
-        heed_status status = make_plan(session, kind, 1, session->queries[i], &kind->rung[i]);
-        if (status == HEED_UNSUPPORTED && kind->prepared && i == 0) { /* keys are prepared each time, then */
-            kind->prepared = false;
-            status = make_plan(session, kind, 1, session->queries[i], &kind->rung[i]);
-        }
-        TRY(status);
-    }
-    TRY(check_plan(session, kind->rung[0]));
-    return session->cached ? make_plan(session, kind, session->sequences, 1, &kind->step) : HEED_OK;
-}
-
-static heed_status find_kind(heed_session *session, const char *spec, heed_type type, int *index)
-{
-    for (*index = 0; *index < session->kinds; (*index)++)
-        if (session->kind[*index].type == type && !strcmp(session->kind[*index].spec, spec))
-            return HEED_OK;
-    heed_session_kind *kind = &session->kind[session->kinds];
-    *kind = (heed_session_kind){.spec = strdup(spec), .type = type};
-    if (!kind->spec)
-        return heed_fail(HEED_NO_MEMORY, "no memory for the text of a spec");
-    session->kinds++;
-    return make_plans(session, kind);
-}
-
-static heed_status settle_layers(heed_session *session, const heed_session_options *options, heed_type *types)
-{
-    const heed_config *c = &session->model->config;
-    char own[1024];
-    char *text = malloc(HEED_ATTENTION_TEXT);
-    heed_status status = text ? HEED_OK : heed_fail(HEED_NO_MEMORY, "no memory for the text of a spec");
-    if (!status)
-        status = heed_attention_holds(options->attention, c->layers, c->heads);
-    for (int64_t l = 0; l < c->layers && !status; l++) {
-        types[l] = !session->cached ? HEED_F32 : options->cache_given ? options->cache : HEED_F16;
-        status = heed_config_attention(c, l, own, sizeof own);
-        if (!status)
-            status =
-                heed_attention_of_layer(own, options->attention, l, text, HEED_ATTENTION_TEXT, &types[l]);
-        if (!status && !session->cached && types[l] != HEED_F32)
-            status = heed_fail(HEED_UNSUPPORTED, "cache=%s: this model reads both ways and keeps no cache",
-                               heed_type_name(types[l]));
-        if (!status)
-            status = find_kind(session, text, types[l], &session->layer_kind[l]);
-    }
-    free(text);
-    return status;
-}
 
 static int64_t larger(int64_t a, int64_t b)
 {
@@ -153,6 +57,14 @@ static void take_capture(heed_session *session, heed_arena *arena, size_t most)
     }
 }
 
+static size_t most_pages(const heed_session *session)
+{
+    int64_t most = 1;
+    for (int64_t l = 0; session->cached && l < session->model->config.layers; l++)
+        most = larger(most, session->pages.layer[l].pages_each);
+    return (size_t)most;
+}
+
 void heed_session_take_work(heed_session *session, heed_arena *arena)
 {
     const heed_config *c = &session->model->config;
@@ -173,10 +85,11 @@ void heed_session_take_work(heed_session *session, heed_arena *arena)
     work->position = heed_arena_take(arena, rows, sizeof *work->position);
     work->linear = heed_arena_take(arena, linear_bytes(session), 1);
     work->attend = heed_arena_take(arena, session->attend_bytes, 1);
-    work->seen = heed_arena_take(arena, sequences, sizeof *work->seen);
+    work->seen = heed_arena_take(arena, sequences * (size_t)c->kv_heads, sizeof *work->seen);
+    work->start = heed_arena_take(arena, sequences, sizeof *work->start);
     work->asked = heed_arena_take(arena, sequences, sizeof *work->asked);
-    work->table = heed_arena_take(
-        arena, sequences * (size_t)(session->cached ? session->pages.pages_each : 1), sizeof *work->table);
+    work->table =
+        heed_arena_take(arena, sequences * (size_t)c->kv_heads * most_pages(session), sizeof *work->table);
     work->piece = heed_arena_take(arena, rows, sizeof *work->piece);
     work->progress = heed_arena_take(arena, sequences, sizeof *work->progress);
     work->before = heed_arena_take(arena, sequences, sizeof *work->before);
@@ -224,22 +137,38 @@ static heed_status check_options(const heed_model *model, const heed_session_opt
     return HEED_OK;
 }
 
+static heed_status take_tables(heed_session *session)
+{
+    const heed_config *c = &session->model->config;
+    const size_t layers = (size_t)c->layers, sequences = (size_t)session->sequences;
+    session->kind = heed_allocate(layers, sizeof *session->kind);
+    session->layer = heed_allocate(layers, sizeof *session->layer);
+    session->reach = heed_allocate(layers, (size_t)c->kv_heads * sizeof *session->reach);
+    session->past = heed_allocate(sequences, layers * sizeof *session->past);
+    session->read = heed_allocate(sequences, sizeof *session->read);
+    if (!session->kind || !session->layer || !session->reach || !session->past || !session->read)
+        return heed_fail(HEED_NO_MEMORY, "no memory for a session");
+    for (int64_t l = 0; l < c->layers; l++)
+        session->layer[l].reach = session->reach + l * c->kv_heads;
+    return HEED_OK;
+}
+
 static heed_status build(heed_session *session, const heed_session_options *options)
 {
     const heed_config *c = &session->model->config;
     choose_rungs(session);
-    session->kind = heed_allocate((size_t)c->layers, sizeof *session->kind);
-    session->layer_kind = heed_allocate((size_t)c->layers, sizeof *session->layer_kind);
-    heed_type *types = heed_allocate((size_t)c->layers, sizeof *types);
-    heed_status status = HEED_OK;
-    if (!session->kind || !session->layer_kind || !types)
-        status = heed_fail(HEED_NO_MEMORY, "no memory for a session");
+    TRY(take_tables(session));
+    heed_pages_layer *stored = heed_allocate((size_t)c->layers, sizeof *stored);
+    heed_status status = stored ? HEED_OK : heed_fail(HEED_NO_MEMORY, "no memory for a session");
     if (!status)
-        status = settle_layers(session, options, types);
-    if (!status && session->cached)
-        status = heed_pages_create(&session->pages, types, c->layers, c->kv_heads, c->head_dim,
-                                   session->context, session->sequences);
-    free(types);
+        status = heed_attention_holds(options->attention, options->forms, c->layers, c->heads);
+    if (!status)
+        status = heed_session_plan(session, options, stored);
+    if (!status && session->cached) {
+        const heed_pages_shape shape = {c->layers, c->kv_heads, c->head_dim, c->head_dim, session->sequences};
+        status = heed_pages_create(&session->pages, &shape, stored);
+    }
+    free(stored);
     return status ? status : take_memory(session);
 }
 
@@ -287,7 +216,14 @@ void heed_session_free(heed_session *session)
         free(kind->spec);
     }
     free(session->kind);
-    free(session->layer_kind);
+    for (int64_t s = 0; session->read && s < session->sequences; s++)
+        free(session->read[s].token);
+    for (int64_t l = 0; session->layer && l < session->model->config.layers; l++)
+        free(session->layer[l].text);
+    free(session->read);
+    free(session->layer);
+    free(session->reach);
+    free(session->past);
     heed_pages_free(&session->pages);
     free(session->memory);
     free(session);
@@ -296,13 +232,27 @@ void heed_session_free(heed_session *session)
 void heed_session_get_info(const heed_session *session, heed_session_info *info)
 {
     *info = (heed_session_info){.context = session->context,
+                                .limit = session->limit,
                                 .sequences = session->sequences,
                                 .chunk = session->chunk,
                                 .threads = session->threads,
-                                .cache_bytes = session->pages.bytes,
+                                .cache_bytes = heed_pages_reserved(&session->pages),
                                 .cache_token_bytes =
                                     session->cached ? heed_pages_token_bytes(&session->pages) : 0.0,
                                 .work_bytes = session->work_bytes};
+}
+
+/* What is kept of a layer's keys and values, as a line of its own. */
+static void describe_keeping(const heed_session *session, int64_t layer, char *text, size_t size)
+{
+    const heed_pages_layer *stored = &session->pages.layer[layer];
+    const char *key = heed_type_name(stored->key_type), *value = heed_type_name(stored->value_type);
+    char types[64];
+    snprintf(types, sizeof types, stored->key_type == stored->value_type ? "cache=%s" : "keys %s, values %s",
+             key, value);
+    snprintf(text, size, "%s: %s, at most %lld keys a kv head\n", types,
+             session->layer[layer].drops ? "pages behind the window are dropped" : "everything is kept",
+             (long long)stored->most);
 }
 
 size_t heed_session_describe(const heed_session *session, int64_t layer, int64_t queries, char *text,
@@ -313,29 +263,17 @@ size_t heed_session_describe(const heed_session *session, int64_t layer, int64_t
             *text = 0;
         return 0;
     }
-    const heed_session_kind *kind = &session->kind[session->layer_kind[layer]];
+    const heed_session_kind *kind = &session->kind[session->layer[layer].kind];
     int i = 0;
     while (i + 1 < session->rungs && session->queries[i] < queries)
         i++;
-    return heed_plan_describe(queries == 1 && kind->step ? kind->step : kind->rung[i], text, size);
-}
-
-int64_t heed_session_length(const heed_session *session, int64_t sequence)
-{
-    return session->cached && sequence >= 0 && sequence < session->sequences ? session->pages.length[sequence]
-                                                                             : 0;
-}
-
-heed_status heed_session_cut(heed_session *session, int64_t sequence, int64_t length)
-{
-    if (sequence < 0 || sequence >= session->sequences)
-        return heed_fail(HEED_INVALID, "there is no sequence %lld, the session has %lld", (long long)sequence,
-                         (long long)session->sequences);
-    const int64_t now = heed_session_length(session, sequence);
-    if (length < 0 || length > now)
-        return heed_fail(HEED_INVALID, "sequence %lld holds %lld tokens, it cannot be cut to %lld",
-                         (long long)sequence, (long long)now, (long long)length);
-    if (session->cached)
-        heed_pages_resize(&session->pages, sequence, length);
-    return HEED_OK;
+    size_t length = heed_plan_describe(queries == 1 && kind->step ? kind->step : kind->rung[i], text, size);
+    if (session->cached) {
+        char kept[192];
+        describe_keeping(session, layer, kept, sizeof kept);
+        if (length < size)
+            snprintf(text + length, size - length, "%s", kept);
+        length += strlen(kept);
+    }
+    return length;
 }

@@ -4,20 +4,46 @@
 
 #include "base/arena.h"
 #include "cache/pages.h"
+#include "model/attention.h"
+#include "model/reach.h"
 #include "model/weights.h"
 
 /* Plans differ by how many queries they take at once; a piece of work goes to the smallest that holds it,
  * chosen by its own length alone, so that neighbours change nothing. */
 enum { HEED_RUNGS = 4 };
 
-/* The plans of layers whose attention is written alike. */
+/* The plans of layers whose attention is written and kept alike. */
 typedef struct heed_session_kind {
-    char *spec;
-    heed_type type;              /* of keys and values */
+    char *spec; /* without the clause `cache` */
+    heed_type key_type, value_type;
+    int64_t most;                /* keys that a list may hold */
+    bool started;                /* lists lose pages at their front: default positions begin at a start */
+    bool placed;                 /* every key's position is given */
     bool prepared;               /* keys are stored as the spec prepares them */
-    heed_plan *step;             /* one query of each sequence; NULL where attention looks ahead */
+    heed_plan *step;             /* one query of each sequence, of one where `placed`; NULL where attention
+                                    looks ahead */
     heed_plan *rung[HEED_RUNGS]; /* up to queries[] of one sequence */
 } heed_session_kind;
+
+typedef struct heed_session_layer {
+    char *text; /* its spec, the clause `cache` included */
+    int kind;
+    heed_reach *reach; /* [kv_heads] how far back their query heads see */
+    bool drops;        /* keys out of reach are dropped */
+} heed_session_layer;
+
+/* What a layer did to a sequence. */
+typedef struct heed_past {
+    int64_t offset; /* a new key's position is its place in the text less this */
+    int64_t gone;   /* place behind the last key that was out of reach and dropped */
+    int64_t acted;  /* tokens that were read when a policy last dropped keys */
+} heed_past;
+
+/* The tokens that a sequence has read. */
+typedef struct heed_read {
+    int32_t *token;
+    int64_t count, room;
+} heed_read;
 
 /* New tokens of one sequence that are read together. */
 typedef struct heed_piece {
@@ -38,12 +64,13 @@ typedef struct heed_work {
     float *attended;   /* [rows + most, heads head_dim] */
     float *up;         /* [rows, feed_forward, twice if gated] */
     float *key;        /* [threads][2][HEED_KEY_ROWS, head_dim] keys on their way into the cache */
-    int32_t *position; /* [rows] */
+    int32_t *position; /* [rows] places in the text */
     char *linear;      /* scratch of products */
     char *attend;      /* scratch of plans */
-    int32_t *seen;     /* [sequences] keys that a piece sees, */
+    int32_t *seen;     /* [sequences, kv_heads] keys that a piece sees, */
+    int32_t *start;    /* [sequences] where they start */
     int32_t *asked;    /* [sequences] and its queries, as plans want them */
-    int32_t *table;    /* [sequences, pages_each] page lists in the order of pieces */
+    int32_t *table;    /* [sequences, kv_heads, pages_each] page lists in the order of pieces */
     heed_piece *piece; /* [rows] */
     int64_t *progress; /* [sequences] tokens of an item that are read */
     int64_t *before;   /* [sequences] length of an item's sequence before the call */
@@ -55,6 +82,7 @@ enum { HEED_KEY_ROWS = 16 };
 struct heed_session {
     const heed_model *model;
     int64_t context, sequences, chunk;
+    int64_t limit; /* tokens that a sequence may read: `context`, unless every layer forgets */
     int threads;
     unsigned with;
     int top;
@@ -62,11 +90,15 @@ struct heed_session {
     int rungs;
     heed_session_kind *kind;
     int kinds;
-    int *layer_kind;  /* [layers] */
+    heed_session_layer *layer; /* [layers] */
+    heed_reach *reach;         /* [layers, kv_heads] */
     bool cached;      /* keys are kept; else attention looks both ways and a sequence is read at once */
     heed_pages pages; /* where they are */
+    heed_past *past;  /* [sequences, layers] */
+    heed_read *read;  /* [sequences] */
     heed_work work;
-    int64_t rows; /* most tokens of a step */
+    heed_session_usage usage; /* pairs and what was dropped */
+    int64_t rows;             /* most tokens of a step */
     void *memory;
     size_t work_bytes, attend_bytes;
 };
@@ -81,6 +113,27 @@ heed_status heed_session_read(heed_session *session, const heed_step *step);
 
 /* The attention of one layer for all pieces: from work->qkv to work->attended. */
 heed_status heed_session_attend(heed_session *session, int64_t layer, const heed_step *step);
+
+static inline heed_past *heed_past_of(const heed_session *session, int64_t sequence, int64_t layer)
+{
+    return &session->past[sequence * session->model->config.layers + layer];
+}
+
+/* Specs, kinds and plans of all layers, and what the store must hold. session_plans.c */
+heed_status heed_session_plan(heed_session *session, const heed_session_options *options,
+                              heed_pages_layer *stored);
+
+/* Drops what the layer's queries can no longer see, at most a page late. */
+void heed_session_drop(heed_session *session, int64_t layer, int64_t sequence, int64_t read);
+
+/* The fewest tokens to which a sequence can be cut such that its layers hold what the next token sees. */
+int64_t heed_session_shortest(const heed_session *session, int64_t sequence);
+
+/* Drops the keys of tokens from place `length` on, whatever else is gone. session_change.c */
+void heed_session_forget(heed_session *session, int64_t sequence, int64_t length);
+
+/* Makes room for the tokens of a sequence. */
+heed_status heed_session_grow_tokens(heed_session *session, int64_t sequence, int64_t count);
 
 /* Memory of the session's work; with base NULL it is only measured. */
 void heed_session_take_work(heed_session *session, heed_arena *arena);

@@ -1,0 +1,189 @@
+/* What changes lists of keys: new ones at their ends, dropped ones, pages that several lists share. */
+#include "cache/pages.h"
+
+#include <string.h>
+
+/* Bytes that go with one key beside its rows. */
+static size_t side_bytes(const heed_pages_layer *layer)
+{
+    if (!layer->placed)
+        return 0;
+    return (size_t)(1 + layer->moved + layer->mass + layer->states) * sizeof(float);
+}
+
+static void set_count(heed_pages *pages, int64_t layer, heed_kept_keys *list, int64_t count)
+{
+    const size_t each = side_bytes(&pages->layer[layer]);
+    pages->side_bytes += (size_t)count * each;
+    pages->side_bytes -= (size_t)list->count * each;
+    list->count = count;
+}
+
+/* Makes page `p` of a list its own. There is always a page for the copy: a pool has as many as all lists may
+ * hold, and this one was counted for two of them. */
+static void own_page(heed_pages *pages, int64_t layer, heed_kept_keys *list, int64_t p)
+{
+    heed_pool *pool = &pages->pool[pages->layer[layer].pool];
+    if (pool->holders[list->page[p]] == 1)
+        return;
+    const int32_t copy = heed_pool_take(pool);
+    memcpy(heed_pool_page(pool, copy), heed_pool_page(pool, list->page[p]), pool->page_bytes);
+    heed_pool_release(pool, list->page[p]);
+    list->page[p] = copy;
+}
+
+heed_status heed_pages_append(heed_pages *pages, int64_t sequence, int64_t layer, int64_t head, int64_t place,
+                              int64_t position, int64_t count)
+{
+    heed_kept_keys *list = heed_pages_list(pages, sequence, layer, head);
+    const heed_pages_layer *l = &pages->layer[layer];
+    heed_pool *pool = &pages->pool[l->pool];
+    if (count > l->pages_each * HEED_PAGE - list->count)
+        return heed_fail(HEED_INVALID, "%lld keys after %lld are more than the %lld that a layer may hold",
+                         (long long)count, (long long)list->count, (long long)l->most);
+    if (list->count % HEED_PAGE)
+        own_page(pages, layer, list, list->count / HEED_PAGE);
+    for (int64_t p = heed_pages_for(list->count); p < heed_pages_for(list->count + count); p++)
+        list->page[p] = heed_pool_take(pool);
+    if (!list->place && list->count == 0)
+        list->start = place;
+    for (int64_t i = list->count; list->place && i < list->count + count; i++) {
+        list->position[i] = (int32_t)(position + i - list->count);
+        list->place[i] = (int32_t)(place + i - list->count);
+        if (list->mass)
+            list->mass[i] = 1.0f;
+    }
+    if (list->state)
+        memset(list->state + list->count * l->states, 0, (size_t)(count * l->states) * sizeof *list->state);
+    set_count(pages, layer, list, list->count + count);
+    const size_t bytes = heed_pages_bytes(pages);
+    pages->peak_bytes = bytes > pages->peak_bytes ? bytes : pages->peak_bytes;
+    return HEED_OK;
+}
+
+void heed_pages_truncate(heed_pages *pages, int64_t sequence, int64_t layer, int64_t head, int64_t count)
+{
+    heed_kept_keys *list = heed_pages_list(pages, sequence, layer, head);
+    for (int64_t p = heed_pages_for(list->count); p > heed_pages_for(count); p--)
+        heed_pool_release(&pages->pool[pages->layer[layer].pool], list->page[p - 1]);
+    set_count(pages, layer, list, count);
+}
+
+/* Takes pages from..to, all full, out of a list. */
+static void take_out(heed_pages *pages, int64_t layer, heed_kept_keys *list, int64_t from, int64_t to)
+{
+    const int64_t all = heed_pages_for(list->count), states = pages->layer[layer].states;
+    for (int64_t p = from; p < to; p++)
+        heed_pool_release(&pages->pool[pages->layer[layer].pool], list->page[p]);
+    memmove(list->page + from, list->page + to, (size_t)(all - to) * sizeof *list->page);
+    const int64_t first = from * HEED_PAGE, next = to * HEED_PAGE;
+    const size_t left = (size_t)(list->count - next);
+    if (list->place)
+        memmove(list->place + first, list->place + next, left * sizeof *list->place);
+    else
+        list->start += next - first;
+    if (list->position != list->place)
+        memmove(list->position + first, list->position + next, left * sizeof *list->position);
+    if (list->mass)
+        memmove(list->mass + first, list->mass + next, left * sizeof *list->mass);
+    if (list->state)
+        memmove(list->state + first * states, list->state + next * states,
+                left * (size_t)states * sizeof *list->state);
+    set_count(pages, layer, list, list->count - (next - first));
+}
+
+int64_t heed_pages_drop(heed_pages *pages, int64_t sequence, int64_t layer, int64_t head, int64_t first,
+                        int64_t before)
+{
+    heed_kept_keys *list = heed_pages_list(pages, sequence, layer, head);
+    const int64_t full = list->count / HEED_PAGE;
+    int64_t from = 0;
+    if (list->place)
+        while (from < full && list->position[from * HEED_PAGE] < first)
+            from++;
+    int64_t to = from;
+    while (to < full && (list->place ? list->position[(to + 1) * HEED_PAGE - 1]
+                                     : list->start + (to + 1) * HEED_PAGE - 1) < before)
+        to++;
+    if (to == from)
+        return 0;
+    const int64_t behind = heed_key_place(list, to * HEED_PAGE - 1) + 1;
+    take_out(pages, layer, list, from, to);
+    return behind;
+}
+
+/* Moves what belongs to key `from` to place `to` before it. */
+static void move_key(const heed_pages *pages, int64_t layer, heed_kept_keys *list, int64_t to, int64_t from)
+{
+    const heed_pages_layer *l = &pages->layer[layer];
+    memcpy(heed_pages_key(pages, layer, list, to), heed_pages_key(pages, layer, list, from), l->key_row);
+    memcpy(heed_pages_value(pages, layer, list, to), heed_pages_value(pages, layer, list, from),
+           l->value_row);
+    list->place[to] = list->place[from];
+    list->position[to] = list->position[from];
+    if (list->mass)
+        list->mass[to] = list->mass[from];
+    if (list->state)
+        memcpy(list->state + to * l->states, list->state + from * l->states,
+               (size_t)l->states * sizeof *list->state);
+}
+
+int64_t heed_pages_keep(heed_pages *pages, int64_t sequence, int64_t layer, int64_t head, const uint8_t *keep)
+{
+    heed_kept_keys *list = heed_pages_list(pages, sequence, layer, head);
+    int64_t first = 0;
+    while (first < list->count && keep[first])
+        first++;
+    if (first == list->count)
+        return first;
+    heed_pages_own(pages, sequence, layer, head, first);
+    int64_t to = first;
+    for (int64_t i = first; i < list->count; i++)
+        if (keep[i])
+            move_key(pages, layer, list, to++, i);
+    heed_pages_truncate(pages, sequence, layer, head, to);
+    return first;
+}
+
+void heed_pages_own(heed_pages *pages, int64_t sequence, int64_t layer, int64_t head, int64_t first)
+{
+    heed_kept_keys *list = heed_pages_list(pages, sequence, layer, head);
+    for (int64_t p = first / HEED_PAGE; p < heed_pages_for(list->count); p++)
+        own_page(pages, layer, list, p);
+}
+
+void heed_pages_clear(heed_pages *pages, int64_t sequence)
+{
+    for (int64_t l = 0; l < pages->layers; l++)
+        for (int64_t g = 0; g < pages->heads; g++)
+            heed_pages_truncate(pages, sequence, l, g, 0);
+}
+
+static void share_list(heed_pages *pages, int64_t layer, const heed_kept_keys *from, heed_kept_keys *to)
+{
+    const size_t count = (size_t)from->count, states = (size_t)pages->layer[layer].states;
+    for (int64_t p = 0; p < heed_pages_for(from->count); p++) {
+        heed_pool_hold(&pages->pool[pages->layer[layer].pool], from->page[p]);
+        to->page[p] = from->page[p];
+    }
+    to->start = from->start;
+    if (from->place)
+        memcpy(to->place, from->place, count * sizeof *to->place);
+    if (from->position != from->place)
+        memcpy(to->position, from->position, count * sizeof *to->position);
+    if (from->mass)
+        memcpy(to->mass, from->mass, count * sizeof *to->mass);
+    if (from->state)
+        memcpy(to->state, from->state, count * states * sizeof *to->state);
+    set_count(pages, layer, to, from->count);
+}
+
+void heed_pages_share(heed_pages *pages, int64_t from, int64_t to)
+{
+    if (from == to)
+        return;
+    heed_pages_clear(pages, to);
+    for (int64_t l = 0; l < pages->layers; l++)
+        for (int64_t g = 0; g < pages->heads; g++)
+            share_list(pages, l, heed_pages_list(pages, from, l, g), heed_pages_list(pages, to, l, g));
+}

@@ -1,0 +1,91 @@
+#include "cache/pool.h"
+
+#include <stdint.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+/* Spare memory is given back when it is more than this and more than what is held. */
+enum { IDLE_BYTES = 8 << 20 };
+
+/* Address space; the system gives memory page by page as it is touched, filled with zeros. */
+static void *reserve(size_t bytes)
+{
+    void *memory =
+        mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return memory == MAP_FAILED ? NULL : memory;
+}
+
+static void unreserve(void *memory, size_t bytes)
+{
+    if (memory)
+        munmap(memory, bytes);
+}
+
+heed_status heed_pool_create(heed_pool *pool, size_t page_bytes, int64_t pages)
+{
+    *pool = (heed_pool){.page_bytes = page_bytes, .pages = pages};
+    if (pages < 1 || pages > INT32_MAX || __builtin_mul_overflow(page_bytes, (size_t)pages, &pool->bytes) ||
+        pool->bytes > SIZE_MAX / 4)
+        return heed_fail(HEED_NO_MEMORY, "no memory for a cache of %lld pages of %zu bytes", (long long)pages,
+                         page_bytes);
+    pool->memory = reserve(pool->bytes);
+    pool->holders = reserve((size_t)pages * sizeof *pool->holders);
+    pool->spare = reserve((size_t)pages * sizeof *pool->spare);
+    if (!pool->memory || !pool->holders || !pool->spare) {
+        heed_pool_free(pool);
+        return heed_fail(HEED_NO_MEMORY, "no memory for a cache of %lld pages of %zu bytes", (long long)pages,
+                         page_bytes);
+    }
+#ifdef MADV_HUGEPAGE
+    madvise(pool->memory, pool->bytes, MADV_HUGEPAGE);
+#endif
+    return HEED_OK;
+}
+
+void heed_pool_free(heed_pool *pool)
+{
+    unreserve(pool->memory, pool->bytes);
+    unreserve(pool->holders, (size_t)pool->pages * sizeof *pool->holders);
+    unreserve(pool->spare, (size_t)pool->pages * sizeof *pool->spare);
+    *pool = (heed_pool){.pages = 0};
+}
+
+int32_t heed_pool_take(heed_pool *pool)
+{
+    const int32_t page = pool->spares > 0 ? pool->spare[--pool->spares] : (int32_t)pool->fresh++;
+    if (pool->returned > pool->spares)
+        pool->returned = pool->spares;
+    pool->holders[page] = 1;
+    pool->used++;
+    return page;
+}
+
+void heed_pool_hold(heed_pool *pool, int32_t page)
+{
+    pool->holders[page]++;
+}
+
+/* The memory of spare pages goes back to the system, as far as it fills whole pages of the system's. */
+static void give_back(heed_pool *pool)
+{
+    const uintptr_t unit = (uintptr_t)sysconf(_SC_PAGESIZE);
+    for (int64_t i = pool->returned; i < pool->spares; i++) {
+        const uintptr_t from = (uintptr_t)heed_pool_page(pool, pool->spare[i]);
+        const uintptr_t first = (from + unit - 1) / unit * unit,
+                        end = (from + pool->page_bytes) / unit * unit;
+        if (first < end)
+            madvise((void *)first, end - first, MADV_DONTNEED);
+    }
+    pool->returned = pool->spares;
+}
+
+void heed_pool_release(heed_pool *pool, int32_t page)
+{
+    if (--pool->holders[page] > 0)
+        return;
+    pool->spare[pool->spares++] = page;
+    pool->used--;
+    const int64_t idle = pool->spares - pool->returned;
+    if (idle > pool->used && (size_t)idle > IDLE_BYTES / pool->page_bytes)
+        give_back(pool);
+}

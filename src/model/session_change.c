@@ -1,0 +1,145 @@
+/* What a session's sequences hold, and taking it back, sharing and showing it. */
+#include "base/try.h"
+#include "model/session.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static heed_status check_sequence(const heed_session *session, int64_t sequence)
+{
+    if (sequence >= 0 && sequence < session->sequences)
+        return HEED_OK;
+    return heed_fail(HEED_INVALID, "there is no sequence %lld, the session has %lld", (long long)sequence,
+                     (long long)session->sequences);
+}
+
+int64_t heed_session_length(const heed_session *session, int64_t sequence)
+{
+    return sequence >= 0 && sequence < session->sequences ? session->read[sequence].count : 0;
+}
+
+const int32_t *heed_session_tokens(const heed_session *session, int64_t sequence)
+{
+    return sequence >= 0 && sequence < session->sequences ? session->read[sequence].token : NULL;
+}
+
+int64_t heed_session_shortest(const heed_session *session, int64_t sequence)
+{
+    int64_t least = 0;
+    for (int64_t l = 0; l < session->model->config.layers; l++) {
+        const heed_past *past = heed_past_of(session, sequence, l);
+        least = past->acted > least ? past->acted : least;
+        for (int64_t g = 0; past->gone && g < session->model->config.kv_heads; g++) {
+            const heed_reach reach = session->layer[l].reach[g];
+            const int64_t here = heed_reach_ends(reach) ? past->gone + reach.span - 1 : 0;
+            least = here > least ? here : least;
+        }
+    }
+    return least;
+}
+
+static heed_status check_cut(const heed_session *session, int64_t sequence, int64_t length)
+{
+    TRY(check_sequence(session, sequence));
+    const int64_t now = heed_session_length(session, sequence);
+    if (length < 0 || length > now)
+        return heed_fail(HEED_INVALID, "sequence %lld holds %lld tokens, it cannot be cut to %lld",
+                         (long long)sequence, (long long)now, (long long)length);
+    const int64_t least = heed_session_shortest(session, sequence);
+    if (length > 0 && length < now && length < least)
+        return heed_fail(HEED_INVALID,
+                         "sequence %lld has dropped keys that token %lld would see; it can be cut to %lld "
+                         "tokens or more, or to none",
+                         (long long)sequence, (long long)length, (long long)(least < now ? least : now));
+    return HEED_OK;
+}
+
+/* Keys of a list that stand before `place` in the text. */
+static int64_t keys_before(const heed_kept_keys *list, int64_t place)
+{
+    int64_t from = 0, to = list->count;
+    while (from < to) {
+        const int64_t middle = from + (to - from) / 2;
+        if (heed_key_place(list, middle) < place)
+            from = middle + 1;
+        else
+            to = middle;
+    }
+    return from;
+}
+
+void heed_session_forget(heed_session *session, int64_t sequence, int64_t length)
+{
+    heed_pages *pages = &session->pages;
+    session->read[sequence].count = length;
+    for (int64_t l = 0; l < pages->layers; l++) {
+        for (int64_t g = 0; g < pages->heads; g++) {
+            const heed_kept_keys *list = heed_pages_list(pages, sequence, l, g);
+            heed_pages_truncate(pages, sequence, l, g, keys_before(list, length));
+        }
+        if (length == 0)
+            *heed_past_of(session, sequence, l) = (heed_past){.offset = 0};
+    }
+}
+
+heed_status heed_session_cut(heed_session *session, int64_t sequence, int64_t length)
+{
+    TRY(check_cut(session, sequence, length));
+    if (length < heed_session_length(session, sequence))
+        heed_session_forget(session, sequence, length);
+    return HEED_OK;
+}
+
+heed_status heed_session_grow_tokens(heed_session *session, int64_t sequence, int64_t count)
+{
+    heed_read *read = &session->read[sequence];
+    if (count <= read->room)
+        return HEED_OK;
+    const int64_t room = count > 2 * read->room ? count : 2 * read->room;
+    int32_t *grown = realloc(read->token, (size_t)room * sizeof *grown);
+    if (!grown)
+        return heed_fail(HEED_NO_MEMORY, "no memory for the tokens of a sequence");
+    read->token = grown;
+    read->room = room;
+    return HEED_OK;
+}
+
+heed_status heed_session_share(heed_session *session, int64_t from, int64_t to, int64_t length)
+{
+    TRY(check_sequence(session, to));
+    TRY(check_cut(session, from, length));
+    if (from == to)
+        return heed_session_cut(session, to, length);
+    TRY(heed_session_grow_tokens(session, to, length));
+    heed_pages_share(&session->pages, from, to);
+    if (length > 0)
+        memcpy(session->read[to].token, session->read[from].token, (size_t)length * sizeof(int32_t));
+    for (int64_t l = 0; l < session->model->config.layers; l++)
+        *heed_past_of(session, to, l) = *heed_past_of(session, from, l);
+    heed_session_forget(session, to, length);
+    return HEED_OK;
+}
+
+int64_t heed_session_kept(const heed_session *session, int64_t sequence, int64_t layer, int64_t kv_head,
+                          int32_t *pos, float *mass, int64_t most)
+{
+    const heed_config *c = &session->model->config;
+    if (!session->cached || sequence < 0 || sequence >= session->sequences || layer < 0 ||
+        layer >= c->layers || kv_head < 0 || kv_head >= c->kv_heads)
+        return 0;
+    const heed_kept_keys *list = heed_pages_list(&session->pages, sequence, layer, kv_head);
+    for (int64_t i = 0; i < list->count && i < most; i++) {
+        if (pos)
+            pos[i] = (int32_t)heed_key_place(list, i);
+        if (mass)
+            mass[i] = list->mass ? list->mass[i] : 1.0f;
+    }
+    return list->count;
+}
+
+void heed_session_get_usage(const heed_session *session, heed_session_usage *usage)
+{
+    *usage = session->usage;
+    usage->bytes = heed_pages_bytes(&session->pages);
+    usage->peak_bytes = session->pages.peak_bytes;
+}

@@ -1,0 +1,253 @@
+/* What a session's layers run on: their specs, a plan for each way of attending, and how their keys are kept.
+ *
+ * A layer whose queries see no further back than a window keeps that much, and some more: what was read last
+ * can be taken back (heed_session_cut) as far as SLACK tokens.
+ */
+#include "attend/plan.h"
+#include "base/try.h"
+#include "model/session.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { SLACK = HEED_PAGE };
+
+/* A plan for `queries` tokens of each of `batch` sequences. */
+static heed_status make_plan(const heed_session *session, const heed_session_kind *kind,
+                             const heed_form *const *forms, int64_t batch, int64_t queries, heed_plan **plan)
+{
+    const heed_config *c = &session->model->config;
+    unsigned with = session->with | HEED_WITH_SEQ | HEED_WITH_SCRATCH;
+    if (session->cached)
+        with |= HEED_WITH_PAGES | HEED_WITH_KEYS_BY_HEAD;
+    with |= kind->started ? HEED_WITH_START : 0u;
+    with |= kind->placed ? HEED_WITH_POSITIONS : 0u;
+    with |= kind->prepared ? HEED_WITH_PREPARED_KEYS : 0u;
+    const heed_problem problem = {.batch = batch,
+                                  .heads = c->heads,
+                                  .kv_heads = c->kv_heads,
+                                  .queries = queries,
+                                  .keys = session->cached ? kind->most : queries,
+                                  .dim = c->head_dim,
+                                  .k_type = kind->key_type,
+                                  .v_type = kind->value_type,
+                                  .threads = session->threads,
+                                  .isa = session->model->isa,
+                                  .with = with,
+                                  .page = HEED_PAGE,
+                                  .top = session->top,
+                                  .forms = forms};
+    return heed_plan_create(plan, kind->spec, &problem);
+}
+
+static heed_status check_plan(const heed_session *session, const heed_plan *plan)
+{
+    for (int p = 0; session->cached && p < plan->pipelines; p++)
+        if (!plan->pipeline[p].causal)
+            return heed_fail(
+                HEED_UNSUPPORTED,
+                "with `%s` tokens would see later ones, which the model's cache does not hold yet; make "
+                "`causal` a factor of where",
+                plan->spec);
+    for (int i = 0; i < heed_plan_params(plan); i++) {
+        heed_plan_param_info info;
+        TRY(heed_plan_param(plan, i, &info));
+        if (info.required)
+            return heed_fail(HEED_UNSUPPORTED,
+                             "`%s` needs the learnt tensor %s, which the model does not have", plan->spec,
+                             info.name);
+    }
+    return HEED_OK;
+}
+
+static heed_status make_plans(heed_session *session, heed_session_kind *kind, const heed_form *const *forms)
+{
+    kind->prepared = session->cached;
+    for (int i = 0; i < session->rungs; i++) {
+        heed_status status = make_plan(session, kind, forms, 1, session->queries[i], &kind->rung[i]);
+        if (status == HEED_UNSUPPORTED && kind->prepared && i == 0) { /* keys are prepared each time, then */
+            kind->prepared = false;
+            status = make_plan(session, kind, forms, 1, session->queries[i], &kind->rung[i]);
+        }
+        TRY(status);
+    }
+    TRY(check_plan(session, kind->rung[0]));
+    if (!session->cached)
+        return HEED_OK;
+    return make_plan(session, kind, forms, kind->placed ? 1 : session->sequences, 1, &kind->step);
+}
+
+static bool same_kind(const heed_session_kind *a, const heed_session_kind *b)
+{
+    return a->key_type == b->key_type && a->value_type == b->value_type && a->most == b->most &&
+           a->started == b->started && a->placed == b->placed && !strcmp(a->spec, b->spec);
+}
+
+/* Takes over `wanted->spec`. */
+static heed_status find_kind(heed_session *session, const heed_session_kind *wanted,
+                             const heed_form *const *forms, int *index)
+{
+    for (*index = 0; *index < session->kinds; (*index)++)
+        if (same_kind(&session->kind[*index], wanted)) {
+            free(wanted->spec);
+            return HEED_OK;
+        }
+    heed_session_kind *kind = &session->kind[session->kinds++];
+    *kind = *wanted;
+    return make_plans(session, kind, forms);
+}
+
+static void find_reach(const heed_session *session, const heed_spec *spec, heed_reach *reach)
+{
+    const heed_config *c = &session->model->config;
+    const int64_t group = c->heads / c->kv_heads;
+    for (int64_t h = 0; h < c->heads; h++) {
+        int root[HEED_STAGES];
+        heed_spec_clauses(spec, 0, h, root);
+        const heed_reach here = heed_reach_of(spec, root);
+        reach[h / group] = h % group ? heed_reach_join(reach[h / group], here) : here;
+    }
+}
+
+/* All kv heads of the layer forget what lies behind. */
+static bool layer_ends(const heed_session *session, const heed_reach *reach)
+{
+    bool ends = true;
+    for (int64_t g = 0; g < session->model->config.kv_heads; g++)
+        ends &= heed_reach_ends(reach[g]) && reach[g].first + reach[g].span <= session->context;
+    return ends;
+}
+
+static int64_t whole_pages(int64_t keys)
+{
+    return heed_pages_for(keys) * HEED_PAGE;
+}
+
+/* Most keys that a layer holds which drops what is out of reach once a page of it is full. */
+static int64_t keys_in_reach(const heed_session *session, const heed_reach *reach)
+{
+    int64_t most = 0;
+    for (int64_t g = 0; g < session->model->config.kv_heads; g++) {
+        const int64_t here = !heed_reach_ends(reach[g])
+                                 ? session->context
+                                 : whole_pages(reach[g].first) +
+                                       whole_pages(reach[g].span + SLACK + session->chunk) + HEED_PAGE;
+        most = here > most ? here : most;
+    }
+    return most;
+}
+
+/* Heads that mix must all hold the same keys. */
+static bool heads_mix(const heed_spec *spec)
+{
+    bool mix = false;
+    for (int i = 0; i < spec->nodes; i++)
+        mix |= spec->node[i].form && spec->node[i].form->flags & HEED_MIXES_HEADS;
+    return mix;
+}
+
+static void choose_keeping(const heed_session *session, const heed_spec *spec, heed_session_layer *layer,
+                           heed_session_kind *kind)
+{
+    const heed_reach *reach = layer->reach;
+    kind->most = session->context;
+    bool alike = reach[0].first == 0;
+    for (int64_t g = 1; g < session->model->config.kv_heads; g++)
+        alike &= reach[g].first == reach[0].first && reach[g].span == reach[0].span;
+    layer->drops &= alike || !heads_mix(spec);
+    if (!layer->drops)
+        return;
+    kind->started = alike;
+    kind->placed = !alike;
+    const int64_t most = keys_in_reach(session, reach);
+    if (session->limit > session->context || most < kind->most)
+        kind->most = most;
+}
+
+/* Sequences may read on for ever when no layer needs all that was read. */
+static void choose_limit(heed_session *session)
+{
+    const heed_config *c = &session->model->config;
+    bool ends = session->cached && !session->with;
+    for (int64_t l = 0; l < c->layers && ends; l++)
+        ends &= layer_ends(session, session->layer[l].reach);
+    session->limit = !ends ? session->context : c->positions ? c->positions : HEED_POSITION_LIMIT / 2;
+}
+
+static heed_status read_spec(heed_session *session, const heed_session_options *options, int64_t l,
+                             heed_attention *attention)
+{
+    const heed_config *c = &session->model->config;
+    char own[1024];
+    TRY(heed_config_attention(c, l, own, sizeof own));
+    char *text = malloc(HEED_ATTENTION_TEXT);
+    if (!text)
+        return heed_fail(HEED_NO_MEMORY, "no memory for the text of a spec");
+    heed_status status =
+        heed_attention_of_layer(own, options->attention, options->forms, l, text, HEED_ATTENTION_TEXT);
+    attention->keys = attention->values = !session->cached       ? HEED_F32
+                                          : options->cache_given ? options->cache
+                                                                 : HEED_F16;
+    if (!status)
+        status = heed_attention_take_apart(attention, text, options->forms);
+    session->layer[l].text = status ? NULL : strdup(text);
+    free(text);
+    TRY(status);
+    if (!session->layer[l].text)
+        return heed_fail(HEED_NO_MEMORY, "no memory for the text of a spec");
+    if (!session->cached && (attention->keys != HEED_F32 || attention->values != HEED_F32))
+        return heed_fail(HEED_UNSUPPORTED, "cache=%s: this model reads both ways and keeps no cache",
+                         heed_type_name(attention->keys));
+    find_reach(session, attention->spec, session->layer[l].reach);
+    return HEED_OK;
+}
+
+/* Captures name keys by their places in the text, so with them nothing is dropped. */
+static heed_status plan_layer(heed_session *session, const heed_session_options *options, int64_t l,
+                              heed_attention *attention, heed_pages_layer *stored)
+{
+    heed_session_layer *layer = &session->layer[l];
+    for (int64_t g = 0; g < session->model->config.kv_heads && session->cached && !session->with; g++)
+        layer->drops |= heed_reach_ends(layer->reach[g]);
+    heed_session_kind kind = {
+        .spec = attention->plain, .key_type = attention->keys, .value_type = attention->values};
+    attention->plain = NULL;
+    choose_keeping(session, attention->spec, layer, &kind);
+    *stored = (heed_pages_layer){
+        .key_type = kind.key_type, .value_type = kind.value_type, .most = kind.most, .placed = kind.placed};
+    return find_kind(session, &kind, options->forms, &layer->kind);
+}
+
+heed_status heed_session_plan(heed_session *session, const heed_session_options *options,
+                              heed_pages_layer *stored)
+{
+    const int64_t layers = session->model->config.layers;
+    heed_attention *attention = calloc((size_t)layers, sizeof *attention);
+    if (!attention)
+        return heed_fail(HEED_NO_MEMORY, "no memory for the specs of a session");
+    heed_status status = HEED_OK;
+    for (int64_t l = 0; l < layers && !status; l++)
+        status = read_spec(session, options, l, &attention[l]);
+    if (!status)
+        choose_limit(session);
+    for (int64_t l = 0; l < layers && !status; l++)
+        status = plan_layer(session, options, l, &attention[l], &stored[l]);
+    for (int64_t l = 0; l < layers; l++)
+        heed_attention_free(&attention[l]);
+    free(attention);
+    return status;
+}
+
+void heed_session_drop(heed_session *session, int64_t l, int64_t sequence, int64_t read)
+{
+    const heed_session_layer *layer = &session->layer[l];
+    heed_past *past = heed_past_of(session, sequence, l);
+    for (int64_t g = 0; layer->drops && g < session->model->config.kv_heads; g++) {
+        const heed_reach reach = layer->reach[g];
+        const int64_t before = read - past->offset - reach.span - SLACK + 1;
+        if (!heed_reach_ends(reach) || before <= reach.first)
+            continue;
+        const int64_t behind = heed_pages_drop(&session->pages, sequence, l, g, reach.first, before);
+        past->gone = behind > past->gone ? behind : past->gone;
+    }
+}
