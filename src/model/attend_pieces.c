@@ -56,8 +56,8 @@ static void norm_heads(const heed_session *session, const heed_norm_weights *wei
 }
 
 /* Rows of keys or values of `count` tokens become entries `first`... of a list, page by page. */
-static void store_keys(const heed_session *session, int64_t layer, const heed_kept_keys *list, int64_t first,
-                       int64_t count, const float *from, int64_t stride)
+void heed_session_store_keys(const heed_session *session, int64_t layer, const heed_kept_keys *list,
+                             int64_t first, int64_t count, const float *from, int64_t stride)
 {
     const heed_pages_layer *stored = &session->pages.layer[layer];
     for (int64_t done = 0, part; done < count; done += part) {
@@ -68,8 +68,8 @@ static void store_keys(const heed_session *session, int64_t layer, const heed_ke
     }
 }
 
-static void store_values(const heed_session *session, int64_t layer, const heed_kept_keys *list,
-                         int64_t first, int64_t count, const float *from, int64_t stride)
+void heed_session_store_values(const heed_session *session, int64_t layer, const heed_kept_keys *list,
+                               int64_t first, int64_t count, const float *from, int64_t stride)
 {
     const heed_pages_layer *stored = &session->pages.layer[layer];
     for (int64_t done = 0, part; done < count; done += part) {
@@ -113,8 +113,8 @@ static void take_in(const heed_session *session, int64_t layer, const heed_piece
             from = room;
             from_stride = c->head_dim;
         }
-        store_keys(session, layer, list, first, count, from, from_stride);
-        store_values(session, layer, list, first, count, value + g * c->head_dim, stride);
+        heed_session_store_keys(session, layer, list, first, count, from, from_stride);
+        heed_session_store_values(session, layer, list, first, count, value + g * c->head_dim, stride);
     }
 }
 
@@ -193,10 +193,11 @@ static void pass_captures(const listener *l, int64_t b)
     const int64_t heads = l->session->model->config.heads, top = l->session->top,
                   keys = most_held(l->session, l->layer, piece);
     const int64_t rows = b * heads * l->queries, columns = b * heads * l->keys;
-    heed_capture one = {.entropy = all->entropy ? all->entropy + rows : NULL,
-                        .key_sums = all->key_sums ? all->key_sums + columns : NULL,
-                        .top_weight = all->top_weight ? all->top_weight + rows * top : NULL,
-                        .top_key = all->top_key ? all->top_key + rows * top : NULL};
+    const unsigned with = l->session->with;
+    heed_capture one = {.entropy = with & HEED_WITH_ENTROPY ? all->entropy + rows : NULL,
+                        .key_sums = with & HEED_WITH_KEY_SUMS ? all->key_sums + columns : NULL,
+                        .top_weight = with & HEED_WITH_TOP ? all->top_weight + rows * top : NULL,
+                        .top_key = with & HEED_WITH_TOP ? all->top_key + rows * top : NULL};
     compact(one.entropy, heads, l->queries, piece->count);
     compact(one.key_sums, heads, l->keys, keys);
     compact(one.top_weight, heads, l->queries * top, piece->count * top);
@@ -215,12 +216,13 @@ static heed_tensor view(float *data, int64_t batch, int64_t heads, int64_t rows,
                          .stride = {batch_stride * size, dim * size, row_stride * size, size}};
 }
 
-/* An i32 tensor [1, kv_heads, n] of arrays that the lists of a layer's kv heads have at equal distances. */
-static heed_tensor by_head(int32_t *first, const int32_t *second, int64_t heads, int64_t n)
+/* A tensor [1, kv_heads, n] of arrays of 4-byte entries that the lists of a layer's kv heads have at equal
+ * distances. */
+static heed_tensor by_head(heed_type type, void *first, const void *second, int64_t heads, int64_t n)
 {
-    const int64_t size = sizeof(int32_t), distance = heads > 1 ? (second - first) * size : n * size;
+    const int64_t size = 4, distance = heads > 1 ? (const char *)second - (char *)first : n * size;
     return (heed_tensor){.data = first,
-                         .type = HEED_I32,
+                         .type = type,
                          .rank = 3,
                          .shape = {1, heads, n},
                          .stride = {heads * distance, distance, size}};
@@ -240,9 +242,8 @@ static heed_tensor gather_tables(heed_session *session, int64_t layer, const hee
     return heed_tensor_dense(session->work.table, HEED_I32, 3, (int64_t[]){batch, heads, each});
 }
 
-/* Where the keys of the pieces are, how many, and at which positions. */
-static void find_keys(heed_session *session, int64_t layer, const heed_piece *piece, int64_t pieces,
-                      int64_t batch, int64_t queries, heed_extra *extra)
+void heed_session_find_keys(heed_session *session, int64_t layer, const heed_piece *piece, int64_t pieces,
+                            int64_t batch, heed_extra *extra)
 {
     const heed_session_kind *kind = &session->kind[session->layer[layer].kind];
     const int64_t heads = session->model->config.kv_heads;
@@ -262,11 +263,12 @@ static void find_keys(heed_session *session, int64_t layer, const heed_piece *pi
         return;
     }
     const heed_kept_keys *other = heads > 1 ? list + 1 : list;
-    extra->page_table = by_head(list->page, other->page, heads, session->pages.layer[layer].pages_each);
-    if (!kind->placed)
-        return;
-    extra->k_pos = by_head(list->position, other->position, heads, kind->most);
-    extra->q_pos = heed_tensor_dense(work->position + piece->row, HEED_I32, 1, &queries);
+    extra->page_table =
+        by_head(HEED_I32, list->page, other->page, heads, session->pages.layer[layer].pages_each);
+    if (kind->placed)
+        extra->k_pos = by_head(HEED_I32, list->position, other->position, heads, kind->most);
+    if (kind->mass)
+        extra->mass = by_head(HEED_F32, list->mass, other->mass, heads, kind->most);
 }
 
 /* Runs `plan` for `pieces` pieces from `piece` on, which are the plan's batch; their rows follow one another.
@@ -275,6 +277,7 @@ static heed_status run(heed_session *session, int64_t layer, const heed_plan *pl
                        int64_t pieces, int64_t batch, int64_t queries, const heed_feed_wants *wants)
 {
     const heed_config *c = &session->model->config;
+    const heed_session_kind *kind = &session->kind[session->layer[layer].kind];
     heed_work *work = &session->work;
     const int64_t stride = stride_of(session), width = c->heads * c->head_dim;
     float *query = work->qkv + piece->row * stride, *key = query + width;
@@ -288,7 +291,9 @@ static heed_status run(heed_session *session, int64_t layer, const heed_plan *pl
                         .scratch = work->attend};
     extra.capture.pairs = &session->usage.pairs_read;
     if (session->cached) {
-        find_keys(session, layer, piece, pieces, batch, queries, &extra);
+        heed_session_find_keys(session, layer, piece, pieces, batch, &extra);
+        if (kind->placed)
+            extra.q_pos = heed_tensor_dense(work->position + piece->row, HEED_I32, 1, &queries);
         k = heed_pages_keys(&session->pages, layer);
         v = heed_pages_values(&session->pages, layer);
     } else {
@@ -297,14 +302,8 @@ static heed_status run(heed_session *session, int64_t layer, const heed_plan *pl
         k = view(key, 1, c->kv_heads, queries, c->head_dim, stride, stride);
         v = view(key + c->kv_heads * c->head_dim, 1, c->kv_heads, queries, c->head_dim, stride, stride);
     }
-    listener l = {session,
-                  wants,
-                  piece,
-                  layer,
-                  batch,
-                  queries,
-                  session->cached ? session->kind[session->layer[layer].kind].most : queries};
-    if (wants->captured) {
+    listener l = {session, wants, piece, layer, batch, queries, session->cached ? kind->most : queries};
+    if (wants->captured || kind->with) {
         extra.capture = work->capture;
         extra.capture.pairs = &session->usage.pairs_read;
     }
@@ -315,6 +314,8 @@ static heed_status run(heed_session *session, int64_t layer, const heed_plan *pl
         extra.capture.sink_heads = heads;
     }
     TRY(heed_attend(plan, &q, &k, &v, &out, &extra));
+    if (session->layer[layer].chain)
+        heed_session_observe(session, layer, piece, queries);
     for (int64_t b = 0; wants->captured && b < pieces; b++)
         pass_captures(&l, b);
     return HEED_OK;
@@ -349,10 +350,13 @@ heed_status heed_session_attend(heed_session *session, int64_t layer, const heed
     if (session->cached)
         TRY(make_room(session, layer, step));
     take_in_all(session, layer, step);
+    for (int64_t p = 0; p < step->pieces; p++)
+        heed_session_note_queries(session, layer, &session->work.piece[p]);
     TRY(attend_all(session, layer, step));
     for (int64_t p = 0; session->cached && p < step->pieces; p++) {
         const heed_piece *piece = &session->work.piece[p];
         heed_session_drop(session, layer, piece->sequence, piece->first + piece->count);
+        TRY(heed_session_settle(session, layer, piece));
     }
     return HEED_OK;
 }

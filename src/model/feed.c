@@ -30,6 +30,13 @@ static heed_status check_item(const heed_session *session, const heed_feed_item 
     if (item->count > session->limit)
         return heed_fail(HEED_INVALID, "%lld tokens do not fit into the context of %lld tokens",
                          (long long)item->count, (long long)session->limit);
+    const int64_t room = heed_session_room(session, sequence);
+    if (item->count > room)
+        return heed_fail(
+            HEED_INVALID,
+            "%lld tokens at once, but there is room for %lld keys more: the policy acts at their "
+            "end; with `> chunked(n)` it acts while they are read",
+            (long long)item->count, (long long)room);
     for (int64_t t = 0; t < item->count; t++)
         if (item->tokens[t] < 0 || item->tokens[t] >= c->vocabulary)
             return heed_fail(HEED_INVALID, "token %d at place %lld is none of the vocabulary, which has %lld",
@@ -69,7 +76,8 @@ static void add_piece(heed_session *session, const heed_feed_item *items, int64_
                                                .tokens = items[i].tokens + work->progress[i],
                                                .item = i,
                                                .out_row = out_row + work->progress[i],
-                                               .last = count == left};
+                                               .last = count == left,
+                                               .prompt = items[i].count > 1};
     for (int64_t t = 0; t < count; t++)
         work->position[step->rows + t] = (int32_t)(work->before[i] + work->progress[i] + t);
     step->rows += count;

@@ -14,16 +14,6 @@ static int64_t larger(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-/* Lengths of pieces that have plans of their own. */
-static void choose_rungs(heed_session *session)
-{
-    static const int64_t steps[] = {8, 48, 160};
-    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++)
-        if (steps[i] < session->chunk)
-            session->queries[session->rungs++] = steps[i];
-    session->queries[session->rungs++] = session->chunk;
-}
-
 static size_t linear_bytes(const heed_session *session)
 {
     const heed_model *model = session->model;
@@ -44,16 +34,34 @@ static void take_capture(heed_session *session, heed_arena *arena, size_t most)
 {
     const size_t heads = (size_t)session->model->config.heads,
                  queries = most > (size_t)session->sequences ? most : (size_t)session->sequences;
-    const size_t keys =
-        (size_t)larger(session->context, session->chunk) * (size_t)(session->cached ? session->sequences : 1);
+    unsigned with = session->with;
+    int64_t keys = session->chunk, top = session->top;
+    for (int k = 0; k < session->kinds; k++) {
+        with |= session->kind[k].with;
+        keys = larger(keys, session->cached ? session->kind[k].most : 0);
+        top = larger(top, session->kind[k].top);
+    }
+    const size_t all_keys = (size_t)keys * (size_t)(session->cached ? session->sequences : 1);
     heed_capture *capture = &session->work.capture;
-    if (session->with & HEED_WITH_ENTROPY)
+    if (with & HEED_WITH_ENTROPY)
         capture->entropy = heed_arena_take(arena, heads * queries, sizeof(float));
-    if (session->with & HEED_WITH_KEY_SUMS)
-        capture->key_sums = heed_arena_take(arena, heads * keys, sizeof(float));
-    if (session->with & HEED_WITH_TOP) {
-        capture->top_weight = heed_arena_take(arena, heads * queries, (size_t)session->top * sizeof(float));
-        capture->top_key = heed_arena_take(arena, heads * queries, (size_t)session->top * sizeof(int32_t));
+    if (with & HEED_WITH_KEY_SUMS)
+        capture->key_sums = heed_arena_take(arena, heads * all_keys, sizeof(float));
+    if (with & HEED_WITH_TOP) {
+        capture->top_weight = heed_arena_take(arena, heads * queries, (size_t)top * sizeof(float));
+        capture->top_key = heed_arena_take(arena, heads * queries, (size_t)top * sizeof(int32_t));
+    }
+}
+
+/* The last queries that policies want to see, of every layer and sequence. */
+static void take_queries(heed_session *session, heed_arena *arena)
+{
+    const heed_config *c = &session->model->config;
+    for (int64_t l = 0; l < c->layers; l++) {
+        heed_session_layer *layer = &session->layer[l];
+        if (layer->window)
+            layer->query = heed_arena_take(arena, (size_t)session->sequences * (size_t)layer->window,
+                                           (size_t)(c->heads * c->head_dim) * sizeof(float));
     }
 }
 
@@ -82,7 +90,9 @@ void heed_session_take_work(heed_session *session, heed_arena *arena)
     work->up = heed_arena_take(arena, rows, (size_t)c->feed_forward * (c->gated ? 2 : 1) * sizeof(float));
     work->key = heed_arena_take(arena, (size_t)session->threads * 2 * HEED_KEY_ROWS,
                                 (size_t)c->head_dim * sizeof(float));
-    work->position = heed_arena_take(arena, rows, sizeof *work->position);
+    work->position = heed_arena_take(arena, beyond, sizeof *work->position);
+    if (work->position)
+        memset(work->position, 0, beyond * sizeof *work->position);
     work->linear = heed_arena_take(arena, linear_bytes(session), 1);
     work->attend = heed_arena_take(arena, session->attend_bytes, 1);
     work->seen = heed_arena_take(arena, sequences * (size_t)c->kv_heads, sizeof *work->seen);
@@ -94,13 +104,18 @@ void heed_session_take_work(heed_session *session, heed_arena *arena)
     work->progress = heed_arena_take(arena, sequences, sizeof *work->progress);
     work->before = heed_arena_take(arena, sequences, sizeof *work->before);
     take_capture(session, arena, most);
+    take_queries(session, arena);
+    heed_keep_take_room(session, &work->keep, arena);
 }
 
 static heed_status take_memory(heed_session *session)
 {
     for (int k = 0; k < session->kinds; k++)
-        for (int i = 0; i <= session->rungs; i++) {
-            const heed_plan *plan = i < session->rungs ? session->kind[k].rung[i] : session->kind[k].step;
+        for (int i = 0; i < session->rungs + 2; i++) {
+            const heed_session_kind *kind = &session->kind[k];
+            const heed_plan *plan = i < session->rungs    ? kind->rung[i]
+                                    : i == session->rungs ? kind->step
+                                                          : kind->watch;
             const size_t bytes = plan ? heed_plan_scratch(plan) : 0;
             session->attend_bytes = bytes > session->attend_bytes ? bytes : session->attend_bytes;
         }
@@ -144,19 +159,23 @@ static heed_status take_tables(heed_session *session)
     session->kind = heed_allocate(layers, sizeof *session->kind);
     session->layer = heed_allocate(layers, sizeof *session->layer);
     session->reach = heed_allocate(layers, (size_t)c->kv_heads * sizeof *session->reach);
+    session->chain = heed_allocate(layers, (size_t)c->kv_heads * sizeof *session->chain);
+    session->team = heed_allocate(layers, (size_t)c->kv_heads * sizeof *session->team);
     session->past = heed_allocate(sequences, layers * sizeof *session->past);
     session->read = heed_allocate(sequences, sizeof *session->read);
-    if (!session->kind || !session->layer || !session->reach || !session->past || !session->read)
+    if (!session->kind || !session->layer || !session->reach || !session->past || !session->read ||
+        !session->chain || !session->team)
         return heed_fail(HEED_NO_MEMORY, "no memory for a session");
-    for (int64_t l = 0; l < c->layers; l++)
+    for (int64_t l = 0; l < c->layers; l++) {
         session->layer[l].reach = session->reach + l * c->kv_heads;
+        session->layer[l].team = session->team + l * c->kv_heads;
+    }
     return HEED_OK;
 }
 
 static heed_status build(heed_session *session, const heed_session_options *options)
 {
     const heed_config *c = &session->model->config;
-    choose_rungs(session);
     TRY(take_tables(session));
     heed_pages_layer *stored = heed_allocate((size_t)c->layers, sizeof *stored);
     heed_status status = stored ? HEED_OK : heed_fail(HEED_NO_MEMORY, "no memory for a session");
@@ -169,6 +188,8 @@ static heed_status build(heed_session *session, const heed_session_options *opti
         status = heed_pages_create(&session->pages, &shape, stored);
     }
     free(stored);
+    if (!status && session->wants.observes & HEED_OBSERVES_TOKENS)
+        status = heed_session_sort_tokens(session);
     return status ? status : take_memory(session);
 }
 
@@ -191,7 +212,6 @@ heed_status heed_session_create(heed_session **out, const heed_model *model,
     session->chunk = options->chunk ? options->chunk : DEFAULT_CHUNK;
     if (session->chunk > session->context || !session->cached)
         session->chunk = session->context; /* what looks both ways is read at once */
-    session->rows = larger(session->chunk, session->sequences);
     session->threads = options->threads ? options->threads : heed_cpu_physical_cores();
     session->with = options->with;
     session->top = options->top;
@@ -213,6 +233,7 @@ void heed_session_free(heed_session *session)
         for (int i = 0; i < HEED_RUNGS; i++)
             heed_plan_free(kind->rung[i]);
         heed_plan_free(kind->step);
+        heed_plan_free(kind->watch);
         free(kind->spec);
     }
     free(session->kind);
@@ -224,6 +245,9 @@ void heed_session_free(heed_session *session)
     free(session->layer);
     free(session->reach);
     free(session->past);
+    free(session->chain);
+    free(session->team);
+    free(session->token_kind);
     heed_pages_free(&session->pages);
     free(session->memory);
     free(session);
@@ -251,7 +275,9 @@ static void describe_keeping(const heed_session *session, int64_t layer, char *t
     snprintf(types, sizeof types, stored->key_type == stored->value_type ? "cache=%s" : "keys %s, values %s",
              key, value);
     snprintf(text, size, "%s: %s, at most %lld keys a kv head\n", types,
-             session->layer[layer].drops ? "pages behind the window are dropped" : "everything is kept",
+             session->layer[layer].chain   ? "policies choose what is kept"
+             : session->layer[layer].drops ? "pages behind the window are dropped"
+                                           : "everything is kept",
              (long long)stored->most);
 }
 

@@ -6,6 +6,7 @@
 #include "cache/pages.h"
 #include "model/attention.h"
 #include "model/reach.h"
+#include "model/session_keep.h"
 #include "model/weights.h"
 
 /* Plans differ by how many queries they take at once; a piece of work goes to the smallest that holds it,
@@ -18,11 +19,15 @@ typedef struct heed_session_kind {
     heed_type key_type, value_type;
     int64_t most;                /* keys that a list may hold */
     bool started;                /* lists lose pages at their front: default positions begin at a start */
-    bool placed;                 /* every key's position is given */
+    bool placed;                 /* every key's position is given, */
+    bool mass;                   /* and how many keys it stands for */
+    unsigned with;               /* captures that policies want */
+    int top, window;             /* links a query; last queries whose weights policies want */
     bool prepared;               /* keys are stored as the spec prepares them */
     heed_plan *step;             /* one query of each sequence, of one where `placed`; NULL where attention
                                     looks ahead */
     heed_plan *rung[HEED_RUNGS]; /* up to queries[] of one sequence */
+    heed_plan *watch;            /* the weights of the last `window` queries */
 } heed_session_kind;
 
 typedef struct heed_session_layer {
@@ -30,13 +35,20 @@ typedef struct heed_session_layer {
     int kind;
     heed_reach *reach; /* [kv_heads] how far back their query heads see */
     bool drops;        /* keys out of reach are dropped */
+    heed_chain *chain; /* [kv_heads] policies; NULL where none of them has any */
+    int *team;         /* [kv_heads] the first kv head with the same policies */
+    int window;        /* last queries that they want to see */
+    bool packed;
+    float *query; /* [sequences][window][heads dim] those queries, by place in the text modulo the window */
 } heed_session_layer;
 
 /* What a layer did to a sequence. */
 typedef struct heed_past {
     int64_t offset; /* a new key's position is its place in the text less this */
     int64_t gone;   /* place behind the last key that was out of reach and dropped */
-    int64_t acted;  /* tokens that were read when a policy last dropped keys */
+    int64_t acted;  /* tokens that were read when a policy last changed what is held, */
+    int64_t looked; /* and when it was last asked */
+    int64_t shown;  /* last queries that are kept for policies */
 } heed_past;
 
 /* The tokens that a sequence has read. */
@@ -53,6 +65,7 @@ typedef struct heed_piece {
     int64_t item;    /* of the call it belongs to, */
     int64_t out_row; /* whose output begins at this row of all tokens */
     bool last;       /* holds the item's last token */
+    bool prompt;     /* the item has more than one token */
 } heed_piece;
 
 /* Activations and everything else that is written while reading. `rows` are those of one step; where a plan's
@@ -64,7 +77,7 @@ typedef struct heed_work {
     float *attended;   /* [rows + most, heads head_dim] */
     float *up;         /* [rows, feed_forward, twice if gated] */
     float *key;        /* [threads][2][HEED_KEY_ROWS, head_dim] keys on their way into the cache */
-    int32_t *position; /* [rows] places in the text */
+    int32_t *position; /* [rows + most] as the layer at work counts them */
     char *linear;      /* scratch of products */
     char *attend;      /* scratch of plans */
     int32_t *seen;     /* [sequences, kv_heads] keys that a piece sees, */
@@ -75,6 +88,7 @@ typedef struct heed_work {
     int64_t *progress; /* [sequences] tokens of an item that are read */
     int64_t *before;   /* [sequences] length of an item's sequence before the call */
     heed_capture capture;
+    heed_keep_room keep;
 } heed_work;
 
 enum { HEED_KEY_ROWS = 16 };
@@ -97,6 +111,10 @@ struct heed_session {
     heed_past *past;  /* [sequences, layers] */
     heed_read *read;  /* [sequences] */
     heed_work work;
+    heed_chain *chain; /* [layers, kv_heads] */
+    int *team;         /* [layers, kv_heads] */
+    heed_wants_of_policies wants;
+    uint8_t *token_kind;      /* [vocabulary] or NULL */
     heed_session_usage usage; /* pairs and what was dropped */
     int64_t rows;             /* most tokens of a step */
     void *memory;
@@ -119,9 +137,39 @@ static inline heed_past *heed_past_of(const heed_session *session, int64_t seque
     return &session->past[sequence * session->model->config.layers + layer];
 }
 
+/* The chains of a layer's kv heads; those of query heads that share one must be the same.
+ * session_chains.c */
+heed_status heed_session_chains(heed_session *session, int64_t layer, const heed_spec *spec);
+/* What plans and store have to do for them. */
+heed_status heed_session_serve_chains(heed_session *session, int64_t layer, heed_session_kind *kind,
+                                      heed_pages_layer *stored);
+/* Whether a layer's policies hold so few keys that a sequence may be read without end. */
+bool heed_session_chains_end(const heed_session *session, int64_t layer);
+/* Refuses what the plans of the layer's kind cannot do for its policies. */
+heed_status heed_session_check_chains(const heed_session *session, int64_t layer);
+
+/* Kinds of tokens for policies that ask: session->token_kind. */
+heed_status heed_session_sort_tokens(heed_session *session);
+
+/* Tokens that a sequence may read now: where policies act at the end of a prompt only, the prompt must fit
+ * into what is held. */
+int64_t heed_session_room(const heed_session *session, int64_t sequence);
+
 /* Specs, kinds and plans of all layers, and what the store must hold. session_plans.c */
 heed_status heed_session_plan(heed_session *session, const heed_session_options *options,
                               heed_pages_layer *stored);
+
+/* Rows of floats become keys or values first... of a list. attend_pieces.c */
+void heed_session_store_keys(const heed_session *session, int64_t layer, const heed_kept_keys *list,
+                             int64_t first, int64_t count, const float *from, int64_t stride);
+void heed_session_store_values(const heed_session *session, int64_t layer, const heed_kept_keys *list,
+                               int64_t first, int64_t count, const float *from, int64_t stride);
+/* Keys and positions of pieces, as an execution of a plan for `batch` sequences takes them. */
+void heed_session_find_keys(heed_session *session, int64_t layer, const heed_piece *piece, int64_t pieces,
+                            int64_t batch, heed_extra *extra);
+
+/* Keys of a list that stand before `place` in the text. */
+int64_t heed_keys_before(const heed_kept_keys *list, int64_t place);
 
 /* Drops what the layer's queries can no longer see, at most a page late. */
 void heed_session_drop(heed_session *session, int64_t layer, int64_t sequence, int64_t read);

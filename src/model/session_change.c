@@ -54,8 +54,7 @@ static heed_status check_cut(const heed_session *session, int64_t sequence, int6
     return HEED_OK;
 }
 
-/* Keys of a list that stand before `place` in the text. */
-static int64_t keys_before(const heed_kept_keys *list, int64_t place)
+int64_t heed_keys_before(const heed_kept_keys *list, int64_t place)
 {
     int64_t from = 0, to = list->count;
     while (from < to) {
@@ -71,14 +70,19 @@ static int64_t keys_before(const heed_kept_keys *list, int64_t place)
 void heed_session_forget(heed_session *session, int64_t sequence, int64_t length)
 {
     heed_pages *pages = &session->pages;
+    const int64_t before = session->read[sequence].count;
     session->read[sequence].count = length;
     for (int64_t l = 0; l < pages->layers; l++) {
         for (int64_t g = 0; g < pages->heads; g++) {
             const heed_kept_keys *list = heed_pages_list(pages, sequence, l, g);
-            heed_pages_truncate(pages, sequence, l, g, keys_before(list, length));
+            heed_pages_truncate(pages, sequence, l, g, heed_keys_before(list, length));
         }
+        heed_past *past = heed_past_of(session, sequence, l);
+        const int64_t shown = past->shown - (before - length);
+        past->shown = shown > 0 ? shown : 0;
+        past->looked = past->looked < length ? past->looked : length;
         if (length == 0)
-            *heed_past_of(session, sequence, l) = (heed_past){.offset = 0};
+            *past = (heed_past){.offset = 0};
     }
 }
 
@@ -114,8 +118,14 @@ heed_status heed_session_share(heed_session *session, int64_t from, int64_t to, 
     heed_pages_share(&session->pages, from, to);
     if (length > 0)
         memcpy(session->read[to].token, session->read[from].token, (size_t)length * sizeof(int32_t));
-    for (int64_t l = 0; l < session->model->config.layers; l++)
+    session->read[to].count = heed_session_length(session, from);
+    for (int64_t l = 0; l < session->model->config.layers; l++) {
+        const heed_session_layer *layer = &session->layer[l];
+        const int64_t floats = layer->window * session->model->config.heads * session->model->config.head_dim;
         *heed_past_of(session, to, l) = *heed_past_of(session, from, l);
+        if (floats > 0)
+            memcpy(layer->query + to * floats, layer->query + from * floats, (size_t)floats * sizeof(float));
+    }
     heed_session_forget(session, to, length);
     return HEED_OK;
 }

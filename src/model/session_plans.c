@@ -14,14 +14,17 @@ enum { SLACK = HEED_PAGE };
 
 /* A plan for `queries` tokens of each of `batch` sequences. */
 static heed_status make_plan(const heed_session *session, const heed_session_kind *kind,
-                             const heed_form *const *forms, int64_t batch, int64_t queries, heed_plan **plan)
+                             const heed_form *const *forms, int64_t batch, int64_t queries, bool watches,
+                             heed_plan **plan)
 {
     const heed_config *c = &session->model->config;
-    unsigned with = session->with | HEED_WITH_SEQ | HEED_WITH_SCRATCH;
+    unsigned with = HEED_WITH_SEQ | HEED_WITH_SCRATCH;
     if (session->cached)
         with |= HEED_WITH_PAGES | HEED_WITH_KEYS_BY_HEAD;
     with |= kind->started ? HEED_WITH_START : 0u;
     with |= kind->placed ? HEED_WITH_POSITIONS : 0u;
+    with |= kind->mass ? HEED_WITH_MASS : 0u;
+    with |= watches ? HEED_WITH_WEIGHTS : kind->with | session->with;
     with |= kind->prepared ? HEED_WITH_PREPARED_KEYS : 0u;
     const heed_problem problem = {.batch = batch,
                                   .heads = c->heads,
@@ -35,7 +38,9 @@ static heed_status make_plan(const heed_session *session, const heed_session_kin
                                   .isa = session->model->isa,
                                   .with = with,
                                   .page = HEED_PAGE,
-                                  .top = session->top,
+                                  .top = watches                    ? 0
+                                         : kind->top > session->top ? kind->top
+                                                                    : session->top,
                                   .forms = forms};
     return heed_plan_create(plan, kind->spec, &problem);
 }
@@ -64,23 +69,26 @@ static heed_status make_plans(heed_session *session, heed_session_kind *kind, co
 {
     kind->prepared = session->cached;
     for (int i = 0; i < session->rungs; i++) {
-        heed_status status = make_plan(session, kind, forms, 1, session->queries[i], &kind->rung[i]);
+        heed_status status = make_plan(session, kind, forms, 1, session->queries[i], false, &kind->rung[i]);
         if (status == HEED_UNSUPPORTED && kind->prepared && i == 0) { /* keys are prepared each time, then */
             kind->prepared = false;
-            status = make_plan(session, kind, forms, 1, session->queries[i], &kind->rung[i]);
+            status = make_plan(session, kind, forms, 1, session->queries[i], false, &kind->rung[i]);
         }
         TRY(status);
     }
     TRY(check_plan(session, kind->rung[0]));
     if (!session->cached)
         return HEED_OK;
-    return make_plan(session, kind, forms, kind->placed ? 1 : session->sequences, 1, &kind->step);
+    if (kind->window)
+        TRY(make_plan(session, kind, forms, 1, kind->window, true, &kind->watch));
+    return make_plan(session, kind, forms, kind->placed ? 1 : session->sequences, 1, false, &kind->step);
 }
 
 static bool same_kind(const heed_session_kind *a, const heed_session_kind *b)
 {
     return a->key_type == b->key_type && a->value_type == b->value_type && a->most == b->most &&
-           a->started == b->started && a->placed == b->placed && !strcmp(a->spec, b->spec);
+           a->started == b->started && a->placed == b->placed && a->mass == b->mass && a->with == b->with &&
+           a->top == b->top && a->window == b->window && !strcmp(a->spec, b->spec);
 }
 
 /* Takes over `wanted->spec`. */
@@ -170,7 +178,7 @@ static void choose_limit(heed_session *session)
     const heed_config *c = &session->model->config;
     bool ends = session->cached && !session->with;
     for (int64_t l = 0; l < c->layers && ends; l++)
-        ends &= layer_ends(session, session->layer[l].reach);
+        ends &= layer_ends(session, session->layer[l].reach) || heed_session_chains_end(session, l);
     session->limit = !ends ? session->context : c->positions ? c->positions : HEED_POSITION_LIMIT / 2;
 }
 
@@ -199,6 +207,12 @@ static heed_status read_spec(heed_session *session, const heed_session_options *
         return heed_fail(HEED_UNSUPPORTED, "cache=%s: this model reads both ways and keeps no cache",
                          heed_type_name(attention->keys));
     find_reach(session, attention->spec, session->layer[l].reach);
+    TRY(heed_session_chains(session, l, attention->spec));
+    if (session->layer[l].chain && !session->cached)
+        return heed_fail(HEED_UNSUPPORTED,
+                         "layer %lld has a cache policy, but this model reads both ways and "
+                         "keeps no cache",
+                         (long long)l);
     return HEED_OK;
 }
 
@@ -215,7 +229,24 @@ static heed_status plan_layer(heed_session *session, const heed_session_options 
     choose_keeping(session, attention->spec, layer, &kind);
     *stored = (heed_pages_layer){
         .key_type = kind.key_type, .value_type = kind.value_type, .most = kind.most, .placed = kind.placed};
-    return find_kind(session, &kind, options->forms, &layer->kind);
+    const heed_status status = heed_session_serve_chains(session, l, &kind, stored);
+    if (status) {
+        free(kind.spec);
+        return status;
+    }
+    TRY(find_kind(session, &kind, options->forms, &layer->kind));
+    return heed_session_check_chains(session, l);
+}
+
+/* Lengths of pieces that have plans of their own. */
+static void choose_rungs(heed_session *session)
+{
+    static const int64_t steps[] = {8, 48, 160};
+    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++)
+        if (steps[i] < session->chunk)
+            session->queries[session->rungs++] = steps[i];
+    session->queries[session->rungs++] = session->chunk;
+    session->rows = session->chunk > session->sequences ? session->chunk : session->sequences;
 }
 
 heed_status heed_session_plan(heed_session *session, const heed_session_options *options,
@@ -228,8 +259,10 @@ heed_status heed_session_plan(heed_session *session, const heed_session_options 
     heed_status status = HEED_OK;
     for (int64_t l = 0; l < layers && !status; l++)
         status = read_spec(session, options, l, &attention[l]);
-    if (!status)
+    if (!status) {
+        choose_rungs(session);
         choose_limit(session);
+    }
     for (int64_t l = 0; l < layers && !status; l++)
         status = plan_layer(session, options, l, &attention[l], &stored[l]);
     for (int64_t l = 0; l < layers; l++)
