@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-enum { MOST_DIM = 64, MOST_KEYS = 256 };
+enum { MOST_DIM = 256, MOST_KEYS = 256 };
 
 static double arg(const layer *l, int i)
 {
@@ -168,8 +168,8 @@ static void moved_query(const layer *l, const heed_held *held, int h, int64_t s,
     memset(to, 0, (size_t)held->dim * sizeof *to);
     for (int k = 0; k < (int)samples; k++) {
         const int32_t pos = (int32_t)((double)held->read + floor((k + 0.5) * future / samples));
-        layer_place(held->place_context, h, held->query + (h * held->queries + s) * held->dim, &pos, 1,
-                    at_one);
+        held->place(held->place_context, held->kv_head * held->group + h,
+                    held->query + (h * held->queries + s) * held->dim, &pos, 1, at_one);
         for (int64_t d = 0; d < held->dim; d++)
             to[d] += at_one[d] / samples;
     }
