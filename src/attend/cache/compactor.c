@@ -30,7 +30,7 @@ static void judge(const heed_form_state *form, const heed_held *held, float *sco
 {
     const int64_t count = held->count;
     float *leverage = work + 3 * count, mean = 0.0f, square = 0.0f;
-    heed_noncausal(held, heed_arg_int(form, WINDOW), score, work);
+    heed_noncausal(held, heed_arg_int(form, WINDOW), score, work, work + 4 * count);
     heed_leverage(held, RIDGE, leverage, work + 4 * count);
     for (int64_t j = 0; j < count; j++)
         mean += leverage[j] / (float)count;
@@ -45,7 +45,8 @@ static void judge(const heed_form_state *form, const heed_held *held, float *sco
 static int64_t work_floats(const heed_form_state *form, const heed_held *largest)
 {
     (void)form;
-    return heed_leverage_floats(largest->dim);
+    const int64_t a = heed_leverage_floats(largest->dim), b = heed_noncausal_floats(largest);
+    return a > b ? a : b;
 }
 
 static const heed_arg args[] = {

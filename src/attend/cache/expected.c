@@ -48,29 +48,31 @@ static void mean_motion(const heed_form_state *form, const heed_held *held, int 
     }
 }
 
-/* to [queries][dim] = the last queries of a head, moved. */
+/* to [dim][queries] = the last queries of a head, moved, side by side. */
 static void move_queries(const heed_held *held, int head, int64_t first, const float *motion, float *to)
 {
-    const int64_t dim = held->dim;
-    for (int64_t s = first; s < held->queries; s++, to += dim) {
-        const float *query = held->query + (head * held->queries + s) * dim;
-        for (int64_t e = 0; e < dim; e++)
-            to[e] = 0.0f;
+    const int64_t dim = held->dim, queries = held->queries - first;
+    for (int64_t i = 0; i < dim * queries; i++)
+        to[i] = 0.0f;
+    for (int64_t s = 0; s < queries; s++) {
+        const float *query = held->query + (head * held->queries + first + s) * dim;
         for (int64_t d = 0; d < dim; d++)
             for (int64_t e = 0; e < dim; e++)
-                to[e] += query[d] * motion[d * dim + e];
+                to[e * queries + s] += query[d] * motion[d * dim + e];
     }
 }
 
-static float expectation(const float *moved, int64_t queries, const float *key, int64_t dim, bool spread)
+/* product [queries]: of a key with each of them. */
+static float expectation(const float *restrict product, int64_t queries, bool spread)
 {
     float mean = 0.0f, square = 0.0f;
-    for (int64_t s = 0; s < queries; s++) {
-        const float x = heed_row_dot(moved + s * dim, key, dim);
-        const float step = x - mean; /* Welford's recurrence loses no digits */
-        mean += step / (float)(s + 1);
-        square += step * (x - mean);
-    }
+#pragma omp simd reduction(+ : mean)
+    for (int64_t s = 0; s < queries; s++)
+        mean += product[s];
+    mean /= (float)queries;
+#pragma omp simd reduction(+ : square)
+    for (int64_t s = 0; s < queries; s++)
+        square += (product[s] - mean) * (product[s] - mean);
     return mean + (spread ? 0.5f * square / (float)queries : 0.0f);
 }
 
@@ -93,14 +95,16 @@ static void judge(const heed_form_state *form, const heed_held *held, float *sco
     const int64_t first = heed_first_query(held, heed_arg_int(form, WINDOW)), queries = held->queries - first;
     float *expected = work, *spare = work + count, *motion = work + 4 * count;
     float *unit = motion + dim * dim, *placed = unit + dim * dim, *moved = placed + dim * dim;
+    float *product = moved + dim * queries;
     for (int64_t j = 0; j < count; j++)
         score[j] = 0.0f;
     for (int h = 0; queries && h < held->group; h++) {
         mean_motion(form, held, h + held->kv_head * held->group, motion, unit, placed);
         move_queries(held, h, first, motion, moved);
-        for (int64_t j = 0; j < count; j++)
-            expected[j] =
-                expectation(moved, queries, held->key + j * dim, dim, heed_arg_int(form, COVARIANCE) == YES);
+        for (int64_t j = 0; j < count; j++) {
+            heed_products(held->key + j * dim, moved, dim, queries, product);
+            expected[j] = expectation(product, queries, heed_arg_int(form, COVARIANCE) == YES);
+        }
         add_softmax(expected, count, 1.0f / (float)held->group, score, spare);
     }
     for (int64_t j = 0; heed_arg_int(form, VALUES) == YES && j < count; j++)
@@ -111,7 +115,7 @@ static void judge(const heed_form_state *form, const heed_held *held, float *sco
 static int64_t work_floats(const heed_form_state *form, const heed_held *largest)
 {
     (void)form;
-    return 3 * largest->dim * largest->dim + largest->queries * largest->dim;
+    return 3 * largest->dim * largest->dim + largest->queries * (largest->dim + 1);
 }
 
 static const heed_option yes_no[] = {{.name = "yes"}, {.name = "no"}, {0}};

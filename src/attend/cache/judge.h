@@ -50,6 +50,20 @@ static inline float heed_row_square(const float *x, int64_t n)
     return sum;
 }
 
+/* out [count] = key [dim] times each of `count` queries, which lie side by side: across [dim][count]. */
+static inline void heed_products(const float *restrict key, const float *restrict across, int64_t dim,
+                                 int64_t count, float *restrict out)
+{
+    for (int64_t s = 0; s < count; s++)
+        out[s] = 0.0f;
+    for (int64_t d = 0; d < dim; d++) {
+        const float x = key[d], *restrict row = across + d * count;
+#pragma omp simd
+        for (int64_t s = 0; s < count; s++)
+            out[s] += x * row[s];
+    }
+}
+
 /* The first of the last `window` queries that are shown. */
 static inline int64_t heed_first_query(const heed_held *held, int64_t window)
 {

@@ -19,7 +19,13 @@ static int window(const heed_form_state *form)
 
 static void judge(const heed_form_state *form, const heed_held *held, float *score, float *work)
 {
-    heed_noncausal(held, heed_arg_int(form, WINDOW), score, work);
+    heed_noncausal(held, heed_arg_int(form, WINDOW), score, work, work + 4 * held->count);
+}
+
+static int64_t work_floats(const heed_form_state *form, const heed_held *largest)
+{
+    (void)form;
+    return heed_noncausal_floats(largest);
 }
 
 static const heed_arg args[] = {
@@ -31,6 +37,7 @@ static const heed_arg args[] = {
 static const heed_policy policy = {.observes =
                                        HEED_OBSERVES_KEYS | HEED_OBSERVES_VALUES | HEED_OBSERVES_QUERIES,
                                    .window = window,
+                                   .work_floats = work_floats,
                                    .judge = judge};
 
 const heed_form HEED_FORM(cache_noncausal) = {
