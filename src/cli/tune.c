@@ -99,11 +99,10 @@ static heed_status begin(const tune_options *wanted, heed_tuning *tuning, char (
         TRY(heed_spec_canonical(spec, NULL, NULL, 0));
     }
     for (int i = 0; i < tuning->types; i++) {
-        heed_type type;
         const char *name = wanted->type.count ? wanted->type.word[i] : default_types[i];
         snprintf(spec, sizeof spec, "cache=%.300s", name);
         TRY(heed_spec_canonical(spec, NULL, NULL, 0));
-        tuning->type[i] = heed_type_from_name(name, &type) && type == HEED_F16 ? NULL : name;
+        tuning->type[i] = name;
     }
     take_names(tuning, names);
     return HEED_OK;

@@ -16,14 +16,15 @@ static int64_t rows_of(const heed_quiz *quiz)
 
 static heed_status make_quizzes(heed_probe *probe, int64_t length, uint64_t seed)
 {
-    static const heed_task *const tasks[HEED_PROBES] = {&heed_task_key_value, &heed_task_copying,
-                                                        &heed_task_multikey};
+    /* The last ones need least room. */
+    static const heed_task *const tasks[] = {&heed_task_key_value, &heed_task_copying, &heed_task_multikey,
+                                             &heed_task_needle,    &heed_task_passkey, NULL};
     heed_material material;
     TRY(heed_material_create(&material, heed_model_tokenizer(probe->model)));
     heed_status status = HEED_OK;
-    for (int i = 0; i < HEED_PROBES && status != HEED_NO_MEMORY; i++) {
+    for (int i = 0; tasks[i] && probe->quizzes < HEED_PROBES && status != HEED_NO_MEMORY; i++) {
         heed_quiz *quiz = &probe->quiz[probe->quizzes];
-        const double depth = (i + 0.5) / HEED_PROBES;
+        const double depth = (probe->quizzes + 0.5) / HEED_PROBES;
         status = tasks[i]->make(&material, &(heed_task_wish){length, depth, seed + (uint64_t)i}, quiz);
         if (!status) {
             probe->quizzes++;

@@ -104,8 +104,7 @@ static heed_status try_singles(run *r, const char *type, double share)
     for (int i = 0; i < r->wanted->names; i++) {
         char spec[200];
         heed_trial trial;
-        snprintf(spec, sizeof spec, "cache=%.100s(share=%.4g)%s%s", r->wanted->name[i], share,
-                 type ? " > " : "", type ? type : "");
+        snprintf(spec, sizeof spec, "cache=%.80s(share=%.4g) > %.80s", r->wanted->name[i], share, type);
         TRY(heed_probe_try(&r->probe, spec, &trial));
         TRY(keep(&result->single[result->singles++], spec, NAN, &trial));
         advance(r, "single policies");
@@ -118,12 +117,10 @@ static heed_status try_singles(run *r, const char *type, double share)
 static heed_status try_type(run *r, const char *type)
 {
     heed_tune_result *result = r->result;
-    heed_trial alone = {.bytes = r->probe.bytes}, trial;
-    char spec[64];
-    if (type) {
-        snprintf(spec, sizeof spec, "cache=%s", type);
-        TRY(heed_probe_try(&r->probe, spec, &alone));
-    }
+    heed_trial alone, trial;
+    char spec[200];
+    snprintf(spec, sizeof spec, "cache=%.100s", type);
+    TRY(heed_probe_try(&r->probe, spec, &alone));
     const double share = alone.bytes / r->probe.bytes,
                  need = r->probe.bytes * (1.0 - r->wanted->budget / share);
     if (r->wanted->budget < share)

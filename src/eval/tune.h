@@ -19,7 +19,7 @@ typedef struct heed_tuning {
     const char
         *name[HEED_TUNE_NAMES]; /* policies that are tried alone on all heads at the budget, "streaming" */
     int names;
-    const char *type[HEED_TUNE_TYPES]; /* of storage, tried with each mix; NULL: the session's */
+    const char *type[HEED_TUNE_TYPES]; /* of storage, tried with each mix */
     int types;
     void (*progress)(void *context, const char *what, double done, double all);
     void *context;
