@@ -151,7 +151,9 @@ static heed_status take_prompt(cli_generation *g, const heed_tokens *prompt)
     int64_t same = 0;
     while (same < g->held && same + 1 < prompt->count && g->all.id[same] == prompt->id[same])
         same++;
+    g->anew = 0;
     if (heed_session_cut(g->session, 0, same)) { /* keys that are needed there are gone: all is read anew */
+        g->anew = same;
         same = 0;
         TRY(heed_session_cut(g->session, 0, same));
     }

@@ -29,6 +29,7 @@ typedef struct cli_generation {
     size_t size, room;
     cli_finish finish;
     int64_t read, reused, written; /* reused: of the prompt, held already */
+    int64_t anew;                  /* held already too, but read anew: keys that the rest sees were dropped */
     double read_seconds, write_seconds;
 } cli_generation;
 

@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static const cli_option options[] = {
     CLI_MODEL_OPTION(run_options),
@@ -16,6 +17,8 @@ static const cli_option options[] = {
     CLI_RUN_OPTIONS(run_options),
     CLI_LIST_OPTION(run_options, compare, "compare", "SPEC",
                     "answer with this attention too, and compare; several times"),
+    CLI_TEXT_OPTION(run_options, session, "session", "FILE",
+                    "go on from a saved session as far as the prompt agrees with it, and save at the end"),
     CLI_NUMBER_OPTION(run_options, temperature, "temperature", 0.0, 100.0, "0 takes the likeliest token; 0"),
     CLI_WHOLE_OPTION(run_options, top_k, "top-k", 0, 1 << 24, "draw among the N likeliest tokens; 0: all"),
     CLI_NUMBER_OPTION(run_options, top_p, "top-p", 0.0, 1.0,
@@ -64,6 +67,25 @@ heed_status run_open_form(run_state *run, int64_t context, const char *spec)
     heed_session_get_info(g->session, &form->session);
     TRY(heed_sampler_create(&g->sampler, &sampling, run->info.vocabulary));
     return o->stop.count ? heed_stops_create(&g->stops, o->stop.word, o->stop.count) : HEED_OK;
+}
+
+heed_status run_load(run_state *run)
+{
+    cli_generation *g = &run->form[0].generation;
+    const char *path = run->options.session;
+    if (!path || access(path, F_OK) != 0)
+        return HEED_OK;
+    TRY(heed_session_load(g->session, 0, path));
+    const int32_t *tokens = heed_session_tokens(g->session, 0);
+    for (; g->held < heed_session_length(g->session, 0); g->held++)
+        TRY(heed_tokens_add(&g->all, tokens[g->held]));
+    return HEED_OK;
+}
+
+heed_status run_save(const run_state *run)
+{
+    return run->options.session ? heed_session_save(run->form[0].generation.session, 0, run->options.session)
+                                : HEED_OK;
 }
 
 heed_status run_fit_prompt(run_state *run, int64_t context)
@@ -118,6 +140,7 @@ static heed_status write_forms(run_state *run)
     const int64_t context = context_for(run);
     for (int i = 0; i < forms; i++)
         TRY(run_open_form(run, context, specs[i]));
+    TRY(run_load(run));
     TRY(run_fit_prompt(run, shortest_limit(run)));
     for (int i = 0; i < forms && !cli_interrupted(); i++) {
         if (forms > 1 && !run->options.use.json)
@@ -126,6 +149,7 @@ static heed_status write_forms(run_state *run)
         if (!run->options.use.json)
             putchar('\n');
     }
+    TRY(run_save(run));
     return forms > 1 && !cli_interrupted() ? run_compare(run) : HEED_OK;
 }
 

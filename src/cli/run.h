@@ -8,7 +8,7 @@
 typedef struct run_options {
     cli_language use;
     bool chat;
-    const char *system;
+    const char *system, *session;
     int64_t most, seed, top_k, penalty_window;
     double temperature, top_p, min_p, repetition, frequency, presence;
     cli_list stop, compare;
@@ -36,6 +36,9 @@ typedef struct run_state {
 
 /* A session, a sampler and stop strings for a form. */
 heed_status run_open_form(run_state *run, int64_t context, const char *spec);
+/* The first form's session goes on from --session, if the file is there; and is saved there. */
+heed_status run_load(run_state *run);
+heed_status run_save(const run_state *run);
 /* Cuts the prompt where --truncate says, or refuses one that does not fit. */
 heed_status run_fit_prompt(run_state *run, int64_t context);
 

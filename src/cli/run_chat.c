@@ -53,6 +53,7 @@ static heed_status answer(run_state *run, conversation *c)
         if (!run->options.use.json)
             putchar('\n');
     }
+    TRY(run_save(run));
     const cli_generation *first = &run->form[0].generation;
     TRY(say(c, "assistant", first->text, first->size));
     if (run->forms > 1 && !cli_interrupted())
@@ -73,7 +74,7 @@ static heed_status open_forms(run_state *run, bool once)
     TRY(run_open_form(run, context, o->use.attention));
     for (int i = 0; i < o->compare.count; i++)
         TRY(run_open_form(run, context, o->compare.word[i]));
-    return HEED_OK;
+    return run_load(run);
 }
 
 static heed_status answer_once(run_state *run, conversation *c)

@@ -60,10 +60,12 @@ static double rate(int64_t tokens, double seconds)
     return seconds > 0.0 ? (double)tokens / seconds : 0.0;
 }
 
-/* What the cache holds of the text, in all layers. */
+/* The most that the cache held, in all layers. */
 static double cache_megabytes(const run_form *form)
 {
-    return form->session.cache_token_bytes * (double)form->generation.all.count * 1e-6;
+    heed_session_usage usage;
+    heed_session_get_usage(form->generation.session, &usage);
+    return (double)usage.peak_bytes * 1e-6;
 }
 
 static void print_dropped(const run_state *run)
@@ -81,6 +83,9 @@ static void print_line(const run_state *run)
     fprintf(stderr, "%lld tokens read", (long long)g->read);
     if (g->reused)
         fprintf(stderr, " and %lld reused", (long long)g->reused);
+    if (g->anew)
+        fprintf(stderr, ", %lld of them anew, since keys that the rest sees had been dropped",
+                (long long)g->anew);
     fprintf(stderr, " (%.1f tokens/s), %lld written (%.1f tokens/s), ended by %s; cache %.2f MB\n",
             rate(g->read, g->read_seconds), (long long)g->written, rate(g->written, g->write_seconds),
             cli_finish_word(g->finish), cache_megabytes(form));
@@ -145,6 +150,7 @@ void run_print_json(const run_state *run, int i)
     cJSON_AddStringToObject(line, "finish", cli_finish_word(g->finish));
     cJSON_AddNumberToObject(line, "read", (double)g->read);
     cJSON_AddNumberToObject(line, "reused", (double)g->reused);
+    cJSON_AddNumberToObject(line, "read_anew", (double)g->anew);
     cJSON_AddNumberToObject(line, "dropped", (double)run->dropped);
     cJSON_AddNumberToObject(line, "written", (double)g->written);
     cJSON_AddNumberToObject(line, "read_seconds", g->read_seconds);

@@ -168,6 +168,11 @@ void heed_session_store_values(const heed_session *session, int64_t layer, const
 void heed_session_find_keys(heed_session *session, int64_t layer, const heed_piece *piece, int64_t pieces,
                             int64_t batch, heed_extra *extra);
 
+/* The query at a place in the text, one of the last that a layer's policies want to see: [heads, dim] as the
+ * projection made it. */
+float *heed_shown_query(const heed_session *session, const heed_session_layer *layer, int64_t sequence,
+                        int64_t place);
+
 /* Keys of a list that stand before `place` in the text. */
 int64_t heed_keys_before(const heed_kept_keys *list, int64_t place);
 

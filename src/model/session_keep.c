@@ -10,8 +10,8 @@ static int64_t query_floats(const heed_session *session)
     return session->model->config.heads * session->model->config.head_dim;
 }
 
-static float *shown_query(const heed_session *session, const heed_session_layer *layer, int64_t sequence,
-                          int64_t place)
+float *heed_shown_query(const heed_session *session, const heed_session_layer *layer, int64_t sequence,
+                        int64_t place)
 {
     return layer->query + (sequence * layer->window + place % layer->window) * query_floats(session);
 }
@@ -26,7 +26,7 @@ void heed_session_note_queries(heed_session *session, int64_t l, const heed_piec
     const int64_t stride = (c->heads + 2 * c->kv_heads) * c->head_dim;
     const int64_t from = piece->count > layer->window ? piece->count - layer->window : 0;
     for (int64_t t = from; t < piece->count; t++)
-        memcpy(shown_query(session, layer, piece->sequence, piece->first + t),
+        memcpy(heed_shown_query(session, layer, piece->sequence, piece->first + t),
                session->work.qkv + (piece->row + t) * stride, (size_t)query_floats(session) * sizeof(float));
     past->shown += piece->count;
     past->shown = past->shown < layer->window ? past->shown : layer->window;
@@ -153,7 +153,7 @@ static int64_t gather_queries(heed_session *session, int64_t l, const heed_piece
     const heed_keep_room *room = &session->work.keep;
     for (int64_t i = 0; i < past->shown; i++) {
         const int64_t place = read - past->shown + i;
-        const float *from = shown_query(session, layer, piece->sequence, place);
+        const float *from = heed_shown_query(session, layer, piece->sequence, place);
         room->place[i] = (int32_t)place;
         room->pos[i] = (int32_t)(place - past->offset);
         for (int64_t h = 0; h < session->model->config.heads; h++)
