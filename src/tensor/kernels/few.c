@@ -85,9 +85,12 @@ WHOLE INLINE void few(whole_kind kind, const heed_panel_layout *layout, const ui
     for (int64_t block = 0; block < piece->blocks; block += blocks, panel += layout->bytes)
         for (int b = 0; b < blocks; b++) {
             const int64_t at = block + b;
+            int32_t init[2];
+            for (int g = 0; g < groups; g++)
+                init[g] = -kind_zero(kind) * piece->sum[at * groups + g];
             prefetch(panel + layout->bytes * (size_t)b / (size_t)blocks, kind);
-            add_block(kind, layout, panel, b, table, piece->whole + at * HEED_WHOLE, piece->scale[at],
-                      piece->init + at * groups, piece->shift + at * groups, sum);
+            add_block(kind, layout, panel, b, table, piece->whole + at * HEED_WHOLE, piece->scale[at], init,
+                      piece->shift + at * groups, sum);
         }
 #pragma GCC unroll 8
     for (int p = 0; p < PANEL_VECTORS; p++)

@@ -9,21 +9,27 @@ whole_facts heed_whole_facts_of(const heed_block_format *format, bool signed_lev
                          .offsets = format->sub.most_offset > 0};
 }
 
-/* Columns first.. of a tile, with the whole sums starting at what the level that stands for 0 takes away. */
+/* Columns first.. of a tile. */
 static whole_piece take_piece(const heed_whole_tile *tile, const whole_facts *facts, int64_t first,
-                              int64_t cols, const heed_product_work *work)
+                              int64_t cols)
 {
-    const int64_t rows = tile->rows, numbers = cols / facts->group * rows, at = first / facts->group * rows;
+    const int64_t rows = tile->rows, at = first / facts->group * rows;
     const heed_whole_sums *sums = facts->group == HEED_WHOLE ? &tile->by32 : &tile->by16;
-    const int32_t *sum = sums->sum + at;
-    for (int64_t i = 0; i < numbers; i++)
-        work->init[i] = -facts->zero * sum[i];
     return (whole_piece){.rows = tile->rows,
                          .blocks = cols / HEED_WHOLE,
                          .whole = tile->whole + first * rows,
                          .scale = tile->scale + first / HEED_WHOLE * rows,
-                         .init = work->init,
+                         .sum = sums->sum + at,
                          .shift = sums->shift + at};
+}
+
+/* The whole sums of a piece start at what the level that stands for 0 takes away. */
+static void begin_piece(whole_piece *piece, const whole_facts *facts, int32_t *init)
+{
+    const int64_t numbers = piece->blocks * HEED_WHOLE / facts->group * piece->rows;
+    for (int64_t i = 0; i < numbers; i++)
+        init[i] = -facts->zero * piece->sum[i];
+    piece->init = init;
 }
 
 /* Columns of a chunk: whole spans, as evenly as can be. */
@@ -94,7 +100,7 @@ void heed_whole_panel(const heed_segment *segment, const uint8_t *panel, int64_t
     const heed_panel_layout *layout = &segment->layout;
     const whole_facts facts = heed_whole_facts_of(layout->format, SIGNED_LEVELS);
     if (tiles == 1 && tile->rows == 1) {
-        const whole_piece piece = take_piece(tile, &facts, 0, depth, work);
+        const whole_piece piece = take_piece(tile, &facts, 0, depth);
         heed_whole_few[segment->type](layout, panel, &piece, work->sum);
         if (tile->deeps > 0) {
             memset(work->low, 0, HEED_PANEL * sizeof *work->low);
@@ -112,7 +118,8 @@ void heed_whole_panel(const heed_segment *segment, const uint8_t *panel, int64_t
             heed_whole_unpack[segment->type](layout, panel, c, cols, work);
             for (int64_t t = first; t < last; t++) {
                 float *sum = work->sum + (t - first) * TILE_ROWS * HEED_PANEL;
-                const whole_piece piece = take_piece(&tile[t], &facts, c, cols, work);
+                whole_piece piece = take_piece(&tile[t], &facts, c, cols);
+                begin_piece(&piece, &facts, work->init);
                 if (c + cols == depth)
                     ask_for_rows(t * TILE_ROWS, tile[t].rows, out);
                 heed_whole_tile_sums[segment->type][tile[t].rows - 1](work, &piece, c == 0, sum);

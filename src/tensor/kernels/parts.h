@@ -24,7 +24,8 @@ typedef struct whole_piece {
     int64_t blocks; /* of 32 columns */
     const int8_t *whole;
     const float *scale;
-    const int32_t *init; /* [groups][rows] -zero times the sum of a group's activations */
+    const int32_t *sum;  /* [groups][rows] of a group's activations */
+    const int32_t *init; /* [groups][rows] -zero times that; NULL for one row, which sees to it itself */
     const float *shift;  /* [groups][rows] scale times that sum */
 } whole_piece;
 
