@@ -4,16 +4,16 @@
 
 #define AHEAD 8192 /* bytes read ahead of their use */
 
-/* Whether lines that far ahead may go straight into the first cache. It would lose them again before their
- * use where a block takes more than one load from each line or has many lines; there the second cache waits
- * with them, and they come on two blocks ahead. Measured: AVX-512 alone gains from going straight. */
+/* Whether lines that far ahead go straight into the first cache. Small blocks in the order of memory stay
+ * there until their use, which suits AVX-512, and so do bytes in the time that AVX2 takes for them; others
+ * would be pushed out again. So the second cache gets those, and the first one two blocks ahead of their use.
+ * On Zen 4, AVX-512: Q4_K and Q6_K 16 -> 21 GB/s, Q8 22 -> 27, Q4_1 the other way round 20 -> 23. */
 INLINE int straight(whole_kind kind)
 {
 #if defined(__AVX512F__)
     return kind.bits == 4 && !kind.own;
 #else
-    (void)kind;
-    return 0;
+    return kind.bits == 8;
 #endif
 }
 
