@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What the pages say is so: the reference of forms is the program's own, the code in docs/write-a-form.md is the example's
-# and compiles as a built-in form, README.md lists every form, and its first example runs.
+# What the pages say is so: the reference of forms is the program's own, the code in docs/write-a-form.md and
+# docs/write-a-policy.md is the example's and compiles as a built-in form, README.md lists every form, and its first example runs.
 #   docs.sh HEED CC SOURCE_DIR
 set -euo pipefail
 heed=$1 cc=$2 source=$3
@@ -14,11 +14,14 @@ blocks() { # PAGE INFO: the code blocks with that info string, a blank line betw
 "$heed" forms --reference | diff "$source/docs/forms.md" - ||
     { echo "docs/forms.md is old: heed forms --reference > docs/forms.md"; exit 1; }
 
-blocks "$source/docs/write-a-form.md" c >"$work/own_form.c"
-diff "$source/examples/own_form.c" "$work/own_form.c"
-blocks "$source/docs/write-a-form.md" "c built-in" >"$work/built_in.c"
-"$cc" -std=gnu11 -O3 -fopenmp -Wall -Wextra -Wshadow -Werror -ffp-contract=fast -DHEED_ISA=_portable \
-    -I "$source/include" -I "$source/src" -c "$work/built_in.c" -o "$work/built_in.o"
+for name in form policy; do
+    page=$source/docs/write-a-$name.md
+    blocks "$page" c >"$work/own.c"
+    diff "$source/examples/own_$name.c" "$work/own.c"
+    blocks "$page" "c built-in" >"$work/built_in.c"
+    "$cc" -std=gnu11 -O3 -fopenmp -Wall -Wextra -Wshadow -Werror -ffp-contract=fast -DHEED_ISA=_portable \
+        -I "$source/include" -I "$source/src" -c "$work/built_in.c" -o "$work/built_in.o"
+done
 
 "$heed" forms --reference | sed -n 's/^### [a-z]*=//p; s/^### \([a-z0-9_]*\)$/\1/p' | while read -r name; do
     grep -q "\`$name\`" "$source/README.md" || { echo "README.md does not list $name"; exit 1; }
