@@ -26,7 +26,7 @@ static const cli_option options[] = {
     CLI_FLAG_OPTION(train_options, resume, "resume", "go on from the folder's checkpoint"),
     CLI_WHOLE_OPTION(train_options, stop_after, "stop-after", 1, INT64_MAX,
                      "steps before this call leaves off with a checkpoint"),
-    CLI_WHOLE_OPTION(train_options, threads, "threads", 1, 1024, CLI_THREADS),
+    CLI_THREADS_OPTION(train_options, threads),
     CLI_FLAG_OPTION(train_options, keys, "keys", "list keys, their usual values, and tasks"),
     CLI_FLAG_OPTION(train_options, json, "json", "the result as a JSON object"),
     {0},

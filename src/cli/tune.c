@@ -30,7 +30,7 @@ static const cli_option options[] = {
     CLI_WHOLE_OPTION(tune_options, seed, "seed", 0, INT64_MAX, "of those texts; 1"),
     CLI_FLAG_OPTION(tune_options, heads, "heads", "also list each head's scores and what it loses alone"),
     CLI_FLAG_OPTION(tune_options, use.exact, "exact", "fp32 activations, weights as the file defines them"),
-    CLI_WHOLE_OPTION(tune_options, use.threads, "threads", 1, 1024, CLI_THREADS),
+    CLI_THREADS_OPTION(tune_options, use.threads),
     CLI_FLAG_OPTION(tune_options, use.json, "json", "as JSON"),
     {0},
 };
