@@ -1,7 +1,6 @@
 #include "eval/ask.h"
 #include "base/clock.h"
 #include "base/try.h"
-#include "eval/usage.h"
 
 static heed_status feed(heed_session *session, const int32_t *tokens, int64_t count, float *logits)
 {
@@ -42,11 +41,11 @@ heed_status heed_pace_measure(heed_session *session, const int32_t *tokens, int6
     const double begin = heed_seconds();
     TRY(feed(session, tokens, read, logits));
     const double between = heed_seconds();
-    heed_usage_of(session, &before);
+    heed_session_get_usage(session, &before);
     for (int64_t i = 0; i < written; i++)
         TRY(feed(session, tokens + read + i, 1, logits));
     const double end = heed_seconds();
-    heed_usage_of(session, &after);
+    heed_session_get_usage(session, &after);
     *pace = (heed_pace){.prefill = (double)read / (between - begin),
                         .decode = (double)written / (end - between),
                         .bytes = (double)after.bytes,

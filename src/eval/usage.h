@@ -5,6 +5,5 @@
 #include <heed/model.h>
 
 double heed_usage_bytes(const heed_session *session);
-void heed_usage_of(const heed_session *session, heed_session_usage *usage);
 
 #endif
