@@ -66,6 +66,20 @@ static void more_threads_than_run_at_once_are_cut_with_a_hint(void **state)
     assert_said(ran.err, "more would be slower");
 }
 
+static void what_replaces_the_positions_of_the_model_is_said(void **state)
+{
+    (void)state;
+    run("run -m smollm2 -p a -n 2 --attention 'position=rope(base=5000)'");
+    assert_int_equal(ran.status, 0);
+    assert_said(ran.err, "replaces the model's own `position=rope(base=100000, dim=64, pairs=adjacent)`");
+    run("run -m smollm2 -p a -n 2 --attention 'position=t5'");
+    assert_said(ran.err, "learnt tensors that the model does not have, and runs on their initial values: "
+                         "position.t5.b");
+    run("run -m smollm2 -p a -n 2 --attention 'where=causal & window(3)'");
+    assert_int_equal(ran.status, 0);
+    assert_null(strstr(ran.err, "note:"));
+}
+
 static void seeds_repeat_and_differ(void **state)
 {
     (void)state;
@@ -182,6 +196,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_likeliest_text_streams_as_it_is_reported),
         cmocka_unit_test(more_threads_than_run_at_once_are_cut_with_a_hint),
+        cmocka_unit_test(what_replaces_the_positions_of_the_model_is_said),
         cmocka_unit_test(seeds_repeat_and_differ),
         cmocka_unit_test(a_stop_ends_the_text_before_it),
         cmocka_unit_test(what_does_not_fit_is_refused_or_cut_aloud),

@@ -1,4 +1,5 @@
 #include "cli/language.h"
+#include "attend/spec.h"
 #include "base/try.h"
 #include "base/utf8.h"
 #include "cli/model.h"
@@ -38,11 +39,36 @@ heed_session_options cli_session_options(const cli_language *use, int64_t contex
                                   .threads = (int)use->threads};
 }
 
+/* Positions are what a model was trained with: a clause that replaces them, and what it replaces, are worth a
+ * line. */
+static void note_position(const cli_command *command, const heed_model *model, const char *attention)
+{
+    heed_spec *spec;
+    char own[1024];
+    int64_t layer = -1; /* the first that it holds for */
+    if (!attention || heed_spec_parse(&spec, attention, NULL))
+        return;
+    for (int g = 0; g < spec->groups && layer < 0; g++)
+        if (spec->group[g].root[HEED_POSITION] != HEED_ABSENT)
+            layer = spec->group[g].layers.count ? spec->group[g].layers.range[0][0] : 0;
+    heed_spec_free(spec);
+    if (layer < 0 || heed_model_attention(model, layer, own, sizeof own))
+        return;
+    char *clause = strstr(own, "position=");
+    if (!clause)
+        return;
+    clause[strcspn(clause, ";")] = 0;
+    if (!strstr(attention, clause))
+        fprintf(stderr, "heed %s: note: `%s` replaces the model's own `%s`\n", command->name, attention,
+                clause);
+}
+
 heed_status cli_create_session(const cli_command *command, heed_session **session, const heed_model *model,
                                const heed_session_options *options)
 {
     char names[400];
     TRY(heed_session_create(session, model, options));
+    note_position(command, model, options->attention);
     if (heed_session_untrained(*session, names, sizeof names))
         fprintf(stderr,
                 "heed %s: note: `%s` has learnt tensors that the model does not have, and runs on their "
