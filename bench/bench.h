@@ -15,6 +15,8 @@ typedef struct bench_work {
     const char *against; /* name of the work that its time is compared with; NULL */
     double share;        /* compared with that share of its time */
     double read;         /* share of the keys that is read; 0: all */
+    bool drifting; /* keys change little from one to the next, and queries look for some of them; the output
+                      is compared with that of `against`, too */
 } bench_work;
 
 /* A benchmark: works that are timed in turn. A list of works ends with name == NULL. */

@@ -19,7 +19,9 @@ typedef struct subject {
     heed_tensor q, k, v, out, dout, dq, dk, dv;
     heed_extra extra;
     float *statistics[4];
+    float *summaries;
     double best; /* seconds */
+    double pairs[2];
 } subject;
 
 /* Uniform in -1..1, the same each time. */
@@ -54,6 +56,62 @@ static bool make_tensor(heed_tensor *tensor, heed_type type, int64_t a, int64_t 
     return true;
 }
 
+/* Keys that drift, of length near sqrt(D), and queries that look for keys far apart: their products stand out
+ * by about 16 after scaling. */
+static void store_drifting(heed_tensor *k, heed_tensor *q, float *row, float *keys)
+{
+    const int64_t D = k->shape[3], M = k->shape[2], N = q->shape[2];
+    uint64_t seed = 7;
+    for (int64_t g = 0; g < k->shape[1]; g++) {
+        for (int64_t j = 0; j < M; j++)
+            for (int64_t d = 0; d < D; d++) {
+                float *x = keys + j * D + d;
+                *x = 0.55f * next_random(&seed) * 1.73f + (j > 0 ? 0.835f * x[-D] : 0.0f);
+            }
+        for (int64_t j = 0; j < M; j++)
+            heed_store(k->type, keys + j * D, (char *)k->data + g * k->stride[1] + j * k->stride[2], D);
+        const int64_t each = q->shape[1] / k->shape[1];
+        for (int64_t h = g * each; h < (g + 1) * each; h++)
+            for (int64_t i = 0; i < N; i++) {
+                const int64_t seen = M - N + i + 1, wanted = (i / 64 * 64 * 7919 + h * 1009) % seen;
+                for (int64_t d = 0; d < D; d++)
+                    row[d] = (keys[wanted * D + d] * 16.0f / sqrtf((float)D)) + 0.3f * next_random(&seed);
+                heed_store(q->type, row, (char *)q->data + h * q->stride[1] + i * q->stride[2], D);
+            }
+    }
+}
+
+static bool make_drifting(subject *s)
+{
+    const int64_t D = s->work->dim;
+    float *row = malloc((size_t)D * sizeof *row), *keys = malloc((size_t)(s->work->keys * D) * sizeof *keys);
+    if (row && keys)
+        store_drifting(&s->k, &s->q, row, keys);
+    const bool ok = row && keys;
+    free(row);
+    free(keys);
+    return ok;
+}
+
+/* What selectors keep of keys beside a cache. */
+static bool make_summaries(subject *s)
+{
+    const int64_t G = s->work->kv_heads, M = s->work->keys, D = s->work->dim;
+    const int64_t each = heed_plan_summary_floats(s->plan, M);
+    float *row = malloc((size_t)D * sizeof *row);
+    s->summaries = bench_allocate((size_t)(G * each + 1) * sizeof *s->summaries);
+    bool ok = row && s->summaries;
+    for (int64_t g = 0; ok && g < G; g++)
+        for (int64_t j = 0; ok && j < M; j++) {
+            heed_load(s->work->kv_type, (const char *)s->k.data + g * s->k.stride[1] + j * s->k.stride[2],
+                      row, D);
+            ok = heed_plan_summarise(s->plan, (int)g, M, j, row, D, 1, s->summaries + g * each) == HEED_OK;
+        }
+    free(row);
+    s->extra.summaries = heed_tensor_dense(s->summaries, HEED_F32, 3, (int64_t[]){1, G, each});
+    return ok;
+}
+
 static void free_subject(subject *s)
 {
     heed_plan_free(s->plan);
@@ -62,6 +120,7 @@ static void free_subject(subject *s)
         free(tensors[i]->data);
     for (int i = 0; i < 4; i++)
         free(s->statistics[i]);
+    free(s->summaries);
     free(s->extra.row_state);
 }
 
@@ -81,6 +140,10 @@ static bool make_tensors(subject *s)
     for (int i = 0; i < 4; i++)
         if (w->with & flag[i])
             ok = ok && (s->statistics[i] = calloc(count[i], sizeof(float)));
+    if (w->drifting)
+        ok = ok && make_drifting(s);
+    if (w->with & HEED_WITH_SUMMARIES)
+        ok = ok && make_summaries(s);
     s->extra.capture.entropy = s->statistics[0];
     s->extra.capture.key_sums = s->statistics[1];
     s->extra.capture.top_weight = s->statistics[2];
@@ -116,8 +179,10 @@ static int make_subject(subject *s, const bench_work *work, const bench_options 
         fprintf(stderr, "heed bench: no memory for the tensors of \"%s\"\n", work->name);
         return 2;
     }
-    if (work->with & HEED_WITH_BACKWARD)
+    s->extra.capture.pairs = s->pairs;
+    if (work->with & HEED_WITH_BACKWARD || work->drifting)
         heed_attend(s->plan, &s->q, &s->k, &s->v, &s->out, &s->extra);
+    s->extra.capture.pairs = NULL;
     return 0;
 }
 
@@ -176,8 +241,24 @@ static double relative_time(const subject *s, const subject *list, int count)
     return other ? s->best / (other->best * s->work->share) : NAN;
 }
 
+/* |out - other's out| / |other's out|; NAN without another. */
+static double output_error(const subject *s, const subject *list, int count)
+{
+    const subject *other = s->work->against ? find(list, count, s->work->against) : NULL;
+    if (!other || !s->work->drifting)
+        return NAN;
+    const float *x = s->out.data, *y = other->out.data;
+    const int64_t n = s->work->heads * s->work->queries * s->work->dim;
+    double apart = 0, size = 0;
+    for (int64_t i = 0; i < n; i++) {
+        apart += ((double)x[i] - (double)y[i]) * ((double)x[i] - (double)y[i]);
+        size += (double)y[i] * (double)y[i];
+    }
+    return sqrt(apart / size);
+}
+
 static void print_json(const bench_suite *suite, const subject *s, const bench_limits *limits,
-                       double relative, const char *processor)
+                       double relative, double error, const char *processor)
 {
     const double flops = work_flops(s) / s->best, bytes = stored_bytes(s) / s->best;
     cJSON *line = cJSON_CreateObject();
@@ -200,6 +281,10 @@ static void print_json(const bench_suite *suite, const subject *s, const bench_l
         cJSON_AddNumberToObject(line, "share", s->work->share);
         cJSON_AddNumberToObject(line, "relative_time", relative);
     }
+    if (!isnan(error)) {
+        cJSON_AddNumberToObject(line, "read_share", s->pairs[0] / s->pairs[1]);
+        cJSON_AddNumberToObject(line, "output_error", error);
+    }
     char *text = cJSON_PrintUnformatted(line);
     if (text)
         puts(text);
@@ -207,7 +292,7 @@ static void print_json(const bench_suite *suite, const subject *s, const bench_l
     cJSON_Delete(line);
 }
 
-static void print_line(const subject *s, const bench_limits *limits, double relative)
+static void print_line(const subject *s, const bench_limits *limits, double relative, double error)
 {
     const double flops = work_flops(s) / s->best, bytes = stored_bytes(s) / s->best;
     printf("%-24s %-7s %10.3f %9.1f %7.1f %% %8.2f %7.1f %% %9.2f", s->work->name,
@@ -219,6 +304,8 @@ static void print_line(const subject *s, const bench_limits *limits, double rela
         else
             printf("   %.2f x \"%s\"", relative, s->work->against);
     }
+    if (!isnan(error))
+        printf(", reads %.1f %%, output off by %.2g", 100.0 * s->pairs[0] / s->pairs[1], error);
     putchar('\n');
 }
 
@@ -276,10 +363,11 @@ int bench_run(const bench_suite *suite, const bench_options *options)
         print_head(suite, options, &limits, processor);
     for (int i = 0; i < count && status == 0; i++) {
         const double relative = relative_time(&list[i], list, count);
+        const double error = output_error(&list[i], list, count);
         if (options->json)
-            print_json(suite, &list[i], &limits, relative, processor);
+            print_json(suite, &list[i], &limits, relative, error, processor);
         else
-            print_line(&list[i], &limits, relative);
+            print_line(&list[i], &limits, relative, error);
     }
     for (int i = 0; i < count; i++)
         free_subject(&list[i]);

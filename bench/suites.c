@@ -167,7 +167,24 @@ static const bench_work backward[] = {
         .against = "dense", .share = n / 64.0                                                                \
     }
 
+/* One query at 32768 keys: all of them, and pages whose keys are a twentieth of them. */
+#define LONG(heads_, kv_heads_, dim_, type_)                                                                 \
+    .heads = heads_, .kv_heads = kv_heads_, .queries = 1, .keys = 32768, .dim = dim_, .kv_type = type_,      \
+    .drifting = true
+#define QUEST(name_, against_, heads_, kv_heads_, dim_, type_)                                               \
+    {                                                                                                        \
+        .name = name_, .spec = "where=causal; select=quest(page=16, budget=1638, share=group)",              \
+        LONG(heads_, kv_heads_, dim_, type_), .with = HEED_WITH_SUMMARIES | HEED_WITH_PREPARED_KEYS,         \
+        .against = against_, .share = 1.0                                                                    \
+    }
+
 static const bench_work sparse[] = {
+    {.name = "4 heads on 1, all keys", .spec = "where=causal", LONG(4, 1, 256, HEED_F16)},
+    QUEST("4 heads on 1, quest", "4 heads on 1, all keys", 4, 1, 256, HEED_F16),
+    {.name = "32 heads on 8, all keys", .spec = "where=causal", LONG(32, 8, 128, HEED_F16)},
+    QUEST("32 heads on 8, quest", "32 heads on 8, all keys", 32, 8, 128, HEED_F16),
+    {.name = "8 on 2, q8, all keys", .spec = "where=causal", LONG(8, 2, 128, HEED_Q8)},
+    QUEST("8 on 2, q8, quest", "8 on 2, q8, all keys", 8, 2, 128, HEED_Q8),
     {.name = "dense", .spec = "where=all", PREFILL, .dim = 64},
     SPARSE(3),
     SPARSE(6),

@@ -79,7 +79,13 @@ static void choose(const heed_form_state *form, float *score, int cols, const fl
     float *work = fresh(2 * (size_t)cols * sizeof *work);
     for (int j = 0; j < 2 * cols; j++)
         work[j] = NAN;
+    float *block_query = fresh(2 * (size_t)dim * sizeof *block_query);
+    const float *const queries[1] = {block_query};
+    if (form->form->block_query)
+        form->form->block_query(form, query, dim, block_query);
     heed_row row = {.cols = cols,
+                    .block_query = queries,
+                    .block_queries = 1,
                     .score = score,
                     .work = work,
                     .query_row = query,
@@ -87,6 +93,7 @@ static void choose(const heed_form_state *form, float *score, int cols, const fl
                     .summary = summary,
                     .query = 3};
     form->form->choose(form, &row);
+    free(block_query);
     free(work);
 }
 
@@ -364,7 +371,7 @@ static scene make_scene(const heed_form_state *form, int size)
         s.score[j] = j < seen && uniform() >= closed ? (float)normal() : -INFINITY;
     heed_form_state with_sizes = *form;
     with_sizes.sizes.keys = s.keys;
-    s.summary = fresh((size_t)form->form->summary_floats(&with_sizes, s.dim) * sizeof(float));
+    s.summary = fresh((size_t)form->form->summary_floats(&with_sizes, s.dim, s.keys) * sizeof(float));
     for (int first = 0; first < s.keys;) {
         /* in runs of any length, spread out in memory */
         const int count = between(1, s.keys - first), stride = s.dim + between(0, 5);
@@ -481,7 +488,7 @@ static void a_key_that_is_no_number_but_not_seen_leaves_a_choice(void **unused)
         memcpy(before, score, sizeof score);
         heed_form_state with_sizes = form;
         with_sizes.sizes.keys = 8;
-        assert_true(form.form->summary_floats(&with_sizes, 1) <= 16);
+        assert_true(form.form->summary_floats(&with_sizes, 1, 8) <= 16);
         const heed_rows rows = {.count = 8, .dim = 1, .in = key, .in_stride = 1};
         form.form->summarise(&with_sizes, &rows, 0, summary);
         choose(&form, score, 8, &query, 1, summary);

@@ -199,10 +199,11 @@ HEED_API heed_status heed_plan_move_keys(const heed_plan *plan, const heed_new_k
 
 /** Floats of the summaries of `keys` keys of one kv head, all selectors together; 0 where none has any. */
 HEED_API int64_t heed_plan_summary_floats(const heed_plan *plan, int64_t keys);
-/** Takes prepared keys first... into the summary of one kv head; keys come in order, and again from a block's
- * start after the cache was cut there. */
-HEED_API heed_status heed_plan_summarise(const heed_plan *plan, int kv_head, int64_t first, const float *keys,
-                                         int64_t stride, int64_t count, float *summary);
+/** Takes prepared keys first... into the summary of one kv head, a summary of `capacity` keys (problem.keys,
+ * or the keys of a page, first then counted from its start); keys come in order, and again from a block's
+ * start after the cache was cut there. @return HEED_INVALID */
+HEED_API heed_status heed_plan_summarise(const heed_plan *plan, int kv_head, int64_t capacity, int64_t first,
+                                         const float *keys, int64_t stride, int64_t count, float *summary);
 
 /** Gradients by recomputing tiles. Needs HEED_WITH_BACKWARD. Same bits for any number of threads. */
 HEED_API heed_status heed_attend_backward(const heed_plan *plan, const heed_gradients *gradients);

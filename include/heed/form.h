@@ -232,7 +232,27 @@ typedef struct heed_row {
     const float *query_row; /**< [dim] prepared query */
     int dim;                /**< entries of query_row */
     const float *summary;   /**< what this selector's `summarise` made of the keys */
+    /** For selectors that decide by blocks: what `block_query` made of query_row; and where they choose by
+     *  group, of the queries of this index of all query heads that share the kv head. */
+    const float *const *block_query;
+    int block_queries;
 } heed_row;
+
+/** How a selector decides that looks at whole blocks of keys and not at single scores. */
+typedef struct heed_block_rule {
+    int64_t keys; /**< in a block: block b holds the keys b keys .. b keys + keys - 1 */
+    bool
+        by_group; /**< all query heads that share a kv head choose together: by the largest of their values */
+} heed_block_rule;
+
+/** One row of values of blocks. */
+typedef struct heed_block_row {
+    int blocks;  /**< up to the current one */
+    int current; /**< the block that holds the row's last open key */
+    float
+        *value;  /**< [blocks] never NaN; -inf where no key is open. Blocks that are not chosen become -inf */
+    float *work; /**< [blocks] scratch */
+} heed_block_row;
 
 enum heed_form_flags {
     HEED_WHOLE_ROW = 1,        /**< adjust needs complete rows */
@@ -323,11 +343,19 @@ typedef struct heed_form {
     void (*mask)(const heed_form_state *form, const heed_tile *tile, uint8_t *open);
 
     /* select: from the data */
-    /** Floats of summary of the keys of one kv head, made once from prepared keys [M][dim] added in runs. */
-    int64_t (*summary_floats)(const heed_form_state *form, int dim);
+    /** Floats of summary of the first `keys` keys of one kv head, made from prepared keys added in runs. With
+     *  more keys the summary grows at its end. With `block_rule` it is a list of as many floats a block. */
+    int64_t (*summary_floats)(const heed_form_state *form, int dim, int64_t keys);
     void (*summarise)(const heed_form_state *form, const heed_rows *keys, int64_t key0, float *summary);
     /** Closes keys of a row by writing -inf. NaN scores never reach it. */
     void (*choose)(const heed_form_state *form, heed_row *row);
+    /** Of selectors that decide by blocks of keys, so that the other blocks need not be read: the rule, and
+     * the choice. The value of a block is the product of its summary with what `block_query` makes of a
+     * prepared query [dim] (with its scale): as many floats as a block's summary has. Together they choose
+     * what `choose` chooses. A block whose value is NaN, of which nothing is known, comes first. */
+    heed_block_rule (*block_rule)(const heed_form_state *form);
+    void (*block_query)(const heed_form_state *form, const float *query, int dim, float *out);
+    void (*choose_blocks)(const heed_form_state *form, heed_block_row *row);
 
     /* normalise: online over tiles, or by whole rows */
     /** Logits to unnormalised weights in place; keeps max and sum (of which lse is made) whatever the weights

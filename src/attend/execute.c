@@ -2,6 +2,7 @@
  * kernels. */
 #include "attend/execute.h"
 #include "attend/place.h"
+#include "attend/summaries.h"
 #include "base/try.h"
 #include <math.h>
 #include <string.h>
@@ -316,6 +317,7 @@ static heed_status start(const heed_plan *plan, const heed_tensor *q, const heed
     TRY(bind_segments(run, extra));
     TRY(bind_mask(run, extra));
     TRY(bind_pages(run, extra));
+    TRY(heed_bind_summaries(run, extra));
     TRY(bind_mass(run, extra));
     share_inputs(run);
     TRY(bind_params(run, extra));

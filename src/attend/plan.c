@@ -4,6 +4,7 @@
 #include "attend/prepared.h"
 #include "attend/registry.h"
 #include "attend/spec.h"
+#include "attend/summaries.h"
 #include "base/cpu.h"
 #include "base/try.h"
 #include <limits.h>
@@ -288,6 +289,26 @@ static heed_status sort_position(heed_pipeline *pipeline, const int *list, int c
     return HEED_OK;
 }
 
+/* Which selectors decide by blocks, and whether nothing but selectors needs whole rows. */
+static void note_selectors(heed_pipeline *pipeline)
+{
+    pipeline->by_blocks = -1;
+    for (int n = 0; n < pipeline->selects; n++) {
+        const heed_form_state *form = &pipeline->form[pipeline->select[n]];
+        if (!form->form->block_rule)
+            continue;
+        pipeline->by_group |= form->form->block_rule(form).by_group;
+        pipeline->many_blocks |= n > 0;
+        if (n == 0)
+            pipeline->by_blocks = pipeline->select[0];
+    }
+    pipeline->only_selects = pipeline->selects > 0;
+    for (int f = 0; f < pipeline->forms; f++) {
+        const heed_form *form = pipeline->form[f].form;
+        pipeline->only_selects &= !(form->flags & (HEED_WHOLE_ROW | HEED_MIXES_HEADS)) && !form->whole_row;
+    }
+}
+
 /* What the kernels must know about the forms together. */
 static heed_status gather(const heed_plan *plan, heed_pipeline *pipeline)
 {
@@ -308,6 +329,7 @@ static heed_status gather(const heed_plan *plan, heed_pipeline *pipeline)
     }
     if (plan->problem.with & HEED_WITH_PREPARED_KEYS)
         TRY(heed_take_prepared_keys(plan, pipeline));
+    note_selectors(pipeline);
     for (int f = 0; f < pipeline->forms; f++) {
         const heed_form_state *form = &pipeline->form[f];
         if (form->form->query_aux) {
@@ -446,6 +468,7 @@ static heed_status build_pipelines(heed_plan *plan, const heed_spec *spec)
     }
     if (status == HEED_OK && plan->problem.with & HEED_WITH_PREPARED_KEYS)
         status = heed_check_prepared_keys(plan);
+    status = status == HEED_OK ? heed_check_summaries(plan) : status;
 end:
     free(kind);
     free(root);

@@ -50,7 +50,11 @@ typedef struct heed_pipeline {
     bool plain_key;    /* keys are used as they are */
     bool keys_by_head; /* keys are prepared anew for each query head */
     bool keys_ready;   /* keys come prepared: nothing is done to them */
-    bool whole_rows;   /* runs through the rows kernel */
+    bool whole_rows;   /* some form works on whole rows: for the rows kernel, unless only_selects */
+    bool only_selects; /* no form but selectors asks for whole rows, and the normaliser goes online */
+    int by_blocks;     /* the first selector, if it decides by blocks of keys; else -1 */
+    bool many_blocks;  /* a selector behind the first decides by blocks as well */
+    bool by_group;     /* some selector takes one choice for all query heads of a kv head */
     bool causal;       /* see heed_sizes.causal */
     heed_kernel kernel;
     const char *why; /* the reason for that kernel */
@@ -110,6 +114,7 @@ typedef struct heed_run {
     const int32_t *key_pos;               /* [lists][M], see heed_key_list */
     bool list_by_batch, list_by_head;     /* whose key positions differ; the tables below follow it */
     bool default_positions;               /* contiguous without looking */
+    bool summaries_paged;                 /* extra->summaries is [pages, G, floats a page] */
     const int32_t *sub_min, *sub_max;     /* [lists][subs] positions of runs of HEED_SUB keys */
     const int32_t *block_min, *block_max; /* [lists][blocks] and of HEED_KEYS keys */
     int64_t subs, blocks;

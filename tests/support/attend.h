@@ -32,6 +32,9 @@ typedef struct attend_way {
     bool statistics;  /* entropy, key sums */
     int top;          /* strongest links a row */
     bool own_scratch; /* scratch from the caller */
+    bool summaries;   /* summaries come with the keys, by pages where there are any; for specs that take keys
+                         as they are */
+    bool pairs;       /* count what is read */
 } attend_way;
 
 typedef enum attend_positions { POSITIONS_DEFAULT, POSITIONS_SHARED, POSITIONS_BATCHED } attend_positions;
@@ -74,6 +77,7 @@ typedef struct attend_result {
     float *out, *lse, *weights, *entropy, *key_sums, *top_weight, *dq, *dk,
         *dv; /* dense; NULL where not asked for */
     int32_t *top_key;
+    double pairs[2];
     float *dparam[16]; /* in the order of the oracle's parameters */
 } attend_result;
 

@@ -85,7 +85,8 @@ static unsigned flags(const attend_data *d, const attend_way *way)
            (d->q_segment ? HEED_WITH_SEGMENTS : 0) | (d->mask ? HEED_WITH_MASK : 0) |
            (way->page ? HEED_WITH_PAGES : 0) | (way->backward ? HEED_WITH_BACKWARD : 0) |
            (way->statistics ? HEED_WITH_ENTROPY | HEED_WITH_KEY_SUMS : 0) | (way->top ? HEED_WITH_TOP : 0) |
-           (way->weights ? HEED_WITH_WEIGHTS : 0);
+           (way->weights ? HEED_WITH_WEIGHTS : 0) |
+           (way->summaries ? HEED_WITH_SUMMARIES | HEED_WITH_PREPARED_KEYS : 0);
 }
 
 /* The plan knows the initial values itself, so that the parameter may be absent. */
@@ -158,6 +159,7 @@ typedef struct execution {
     catcher sink;
     int32_t *page_table;
     char *scratch;
+    float *summaries;
 } execution;
 
 static void set_shape(int64_t shape[4], int64_t a, int64_t b, int64_t c, int64_t d)
@@ -191,6 +193,36 @@ static size_t scratch_size(const heed_plan *plan)
     return (heed_plan_scratch(plan) + GUARD - 1) / GUARD * GUARD;
 }
 
+/* Keys come a few at a time. */
+static void summarise_keys(const execution *x, int kv_head, int64_t capacity, int64_t keys, const float *k,
+                           float *summary)
+{
+    for (int64_t first = 0, step = 1; first < keys; first += step, step = 1 + (step + 6) % 11) {
+        const int64_t count = keys - first < step ? keys - first : step;
+        assert_int_equal(heed_plan_summarise(x->plan, kv_head, capacity, first, k + first * x->k_shape[3],
+                                             x->k_shape[3], count, summary),
+                         HEED_OK);
+    }
+}
+
+static void summarise(execution *x)
+{
+    const int64_t B = x->k_shape[0], G = x->k_shape[1], M = x->k_shape[2], D = x->k_shape[3];
+    const int64_t page = x->way->page, each = page ? (M + page - 1) / page : 0;
+    const int64_t keys = page ? page : M, entries = page ? x->k.shape[0] : B;
+    const int64_t floats_each = heed_plan_summary_floats(x->plan, keys);
+    x->summaries = floats(entries * G * floats_each);
+    for (int64_t b = 0; b < B; b++)
+        for (int64_t g = 0; g < G; g++)
+            for (int64_t p = 0; p < (page ? each : 1); p++) {
+                const int64_t at = page ? x->page_table[b * each + p] : b;
+                const int64_t first = p * page, count = M - first < keys ? M - first : keys;
+                summarise_keys(x, (int)g, keys, count, x->d->k + ((b * G + g) * M + first) * D,
+                               x->summaries + (at * G + g) * floats_each);
+            }
+    x->extra.summaries = heed_tensor_dense(x->summaries, HEED_F32, 3, (int64_t[]){entries, G, floats_each});
+}
+
 static void fill_extra(execution *x, attend_result *r)
 {
     const attend_data *d = x->d;
@@ -212,6 +244,10 @@ static void fill_extra(execution *x, attend_result *r)
     if (x->way->page)
         x->extra.page_table =
             list_of(x->page_table, c->batch, true, (c->keys + x->way->page - 1) / x->way->page);
+    if (x->way->pairs)
+        x->extra.capture.pairs = r->pairs;
+    if (x->way->summaries)
+        summarise(x);
     if (x->way->row_state)
         x->extra.row_state = floats(c->batch * c->heads * c->queries * 2);
     if (x->way->own_scratch) { /* full of NaN, with a guard behind it */
@@ -263,6 +299,7 @@ static void finish_execution(execution *x, attend_result *r)
     free(x->page_table);
     free(x->extra.row_state);
     free(x->scratch);
+    free(x->summaries);
 }
 
 static void execute(const attend_data *d, const heed_plan *plan, const attend_way *way, attend_result *r)

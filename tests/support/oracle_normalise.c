@@ -64,7 +64,7 @@ static int64_t kept(const oracle_form *f, const ranked *list, int64_t n, double 
 
 /* What quest and moba think of a block of keys [first, end): a bound on the products, or the product with the
  * mean. */
-static double block_value(const oracle_row *row, int64_t h, int64_t first, int64_t end, bool quest)
+static double value_for_head(const oracle_row *row, int64_t h, int64_t first, int64_t end, bool quest)
 {
     const oracle_side *query = &row->query[h], *key = &row->key[h * row->o->problem.keys];
     const double *q = query->seen.x ? query->seen.x : row->t->value + query->seen.first;
@@ -80,6 +80,19 @@ static double block_value(const oracle_row *row, int64_t h, int64_t first, int64
     return value;
 }
 
+/* The largest over the heads of the group, if they share. */
+static double block_value(const oracle_row *row, int64_t h, int64_t first, int64_t end, bool quest,
+                          bool share)
+{
+    const int64_t each = row->o->problem.heads / row->o->problem.kv_heads, h0 = h / each * each;
+    if (!share)
+        return value_for_head(row, h, first, end, quest);
+    double value = -INFINITY;
+    for (int64_t other = h0; other < h0 + each; other++)
+        value = fmax(value, value_for_head(row, other, first, end, quest));
+    return value;
+}
+
 /* Keeps the block of the last open key and the best others, of equal ones the lower. */
 static void select_blocks(oracle_row *row, int64_t h, const oracle_form *f, double *margin)
 {
@@ -88,6 +101,7 @@ static void select_blocks(oracle_row *row, int64_t h, const oracle_form *f, doub
     const double quarter = ceil((double)row->o->problem.keys / 4);
     const int64_t blocks = quest ? ((int64_t)oracle_number(f, 1, "budget", quarter) + size - 1) / size
                                  : (int64_t)oracle_number(f, 1, "k", 3);
+    const bool share = oracle_word_is(f, 2, "share", "group");
     bool *open = row->open + h * row->o->problem.keys;
     ranked *list = malloc((size_t)(row->key_count / size + 1) * sizeof *list);
     int64_t n = 0;
@@ -97,7 +111,7 @@ static void select_blocks(oracle_row *row, int64_t h, const oracle_form *f, doub
         for (int64_t j = first; j < end; j++)
             any |= open[j];
         if (any)
-            list[n++] = (ranked){first, block_value(row, h, first, end, quest)};
+            list[n++] = (ranked){first, block_value(row, h, first, end, quest, share)};
     }
     if (n > 0) {
         n--; /* the current block stays */

@@ -24,8 +24,19 @@
 
 const char *heed_decode_refuses(const heed_plan *plan, const heed_pipeline *pipeline)
 {
-    if (pipeline->whole_rows)
+    if (pipeline->whole_rows && !pipeline->only_selects)
         return pipeline->why;
+    if (pipeline->selects > 0) {
+        if (plan->problem.with & HEED_WITH_BACKWARD)
+            return "gradients beyond a selector are made from whole rows";
+        for (int n = 0; n < pipeline->selects; n++)
+            if (!heed_built_in(pipeline->form[pipeline->select[n]].form))
+                return "a selector from outside is shown whole rows";
+        if (pipeline->many_blocks)
+            return "a selector behind the first decides by blocks of keys, which whole rows serve";
+        if (pipeline->by_blocks >= 0 && pipeline->keys_by_head)
+            return "the selector looks at keys that are prepared anew for each query head";
+    }
     if (pipeline->pair >= 0)
         return "the score is no product of query and key";
     if (!pipeline->plain_key || pipeline->row_dim != plan->problem.dim)
@@ -64,6 +75,22 @@ heed_decode_sizes heed_decode_sizes_of(const heed_plan *plan, const heed_pipelin
     const heed_form *normalise = pipeline->form[pipeline->normalise].form;
     sizes.keeps =
         p->with & captures || (p->with & HEED_WITH_ENTROPY && !(normalise->flags & HEED_KEEPS_MOMENT));
+    sizes.selects = pipeline->selects > 0;
+    sizes.tiles = sizes.blocks;
+    if (!sizes.selects)
+        return sizes;
+    const heed_form_state *by_blocks = heed_block_selector(pipeline);
+    sizes.unit = by_blocks ? by_blocks->form->block_rule(by_blocks).keys : HEED_SUB;
+    sizes.by_scores = pipeline->selects > (by_blocks ? 1 : 0);
+    sizes.summary = heed_summaries_floats(plan, pipeline);
+    sizes.score_stride = heed_round_up((p->keys + sizes.unit - 1) / sizes.unit * sizes.unit, HEED_KEYS);
+    const int64_t each = sizes.unit < HEED_PIECE ? HEED_PIECE / sizes.unit : 1;
+    const int64_t pieces = ((p->keys + sizes.unit - 1) / sizes.unit + each - 1) / each;
+    sizes.pieces = pieces > sizes.pieces ? pieces : sizes.pieces;
+    sizes.piece_tiles = (int)((each * sizes.unit + HEED_KEYS - 1) / HEED_KEYS);
+    if (sizes.by_scores)
+        sizes.piece_tiles = HEED_PIECE / HEED_KEYS;
+    sizes.tiles = sizes.pieces * sizes.piece_tiles;
     return sizes;
 }
 
@@ -74,7 +101,7 @@ static size_t product(int64_t a, int64_t b, int64_t c)
 
 /* What all threads share: one group after the other, with its parts laid out.
  */
-static heed_decode_group *take_groups(heed_arena *arena, const heed_pipeline *pipeline,
+static heed_decode_group *take_groups(heed_arena *arena, const heed_plan *plan, const heed_pipeline *pipeline,
                                       const heed_decode_sizes *s)
 {
     const int64_t strip = heed_round_up(s->queries, HEED_STRIP), groups = s->groups;
@@ -92,7 +119,7 @@ static heed_decode_group *take_groups(heed_arena *arena, const heed_pipeline *pi
     float *kept = NULL, *later = NULL;
     if (s->keeps) {
         kept = heed_arena_take(arena, product(groups * s->rows, s->blocks, HEED_KEYS), sizeof *kept);
-        later = heed_arena_take(arena, product(groups, s->rows, s->blocks), sizeof *later);
+        later = heed_arena_take(arena, product(groups, s->rows, s->tiles), sizeof *later);
     }
     for (int64_t n = 0; arena->base && n < groups; n++) {
         group[n] = (heed_decode_group){.query = query + n * s->heads,
@@ -104,13 +131,14 @@ static heed_decode_group *take_groups(heed_arena *arena, const heed_pipeline *pi
                                        .out = out + n * s->pieces * s->rows * s->value_stride};
         if (s->keeps) {
             group[n].kept = kept + n * s->rows * s->blocks * HEED_KEYS;
-            group[n].later = later + n * s->rows * s->blocks;
+            group[n].later = later + n * s->rows * s->tiles;
         }
         for (int h = 0; h < s->heads; h++)
             group[n].query[h] =
                 (heed_query_block){.pos = pos + (n * s->heads + h) * strip,
                                    .aux = aux + (n * s->heads + h) * strip * pipeline->aux_floats};
     }
+    heed_take_lists(arena, plan, pipeline, s, group);
     return group;
 }
 
@@ -132,8 +160,16 @@ static heed_decode_work take_work(heed_arena *arena, const heed_plan *plan, cons
     work.value = heed_arena_take(arena, HEED_KEYS * (size_t)s->value_stride, sizeof(float));
     work.row = heed_arena_take(arena, 2 * HEED_KEYS + HEED_AHEAD, sizeof *work.row);
     work.pos = heed_arena_take(arena, HEED_KEYS, sizeof *work.pos);
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < 2; i++) {
         work.partly[i] = heed_arena_take(arena, (size_t)s->heads, 1);
+        work.runs[i] = heed_arena_take(arena, HEED_KEYS, sizeof *work.runs[i]);
+    }
+    if (s->selects) {
+        const size_t keys = (size_t)heed_round_up(plan->problem.keys, HEED_KEYS) + (size_t)s->unit;
+        work.line = heed_arena_take(arena, 2 * keys, sizeof *work.line);
+        work.line_pos = heed_arena_take(arena, keys, sizeof *work.line_pos);
+        work.value_work = heed_take_value_work(arena, s->rows);
+    }
     work.prepared = heed_arena_take(arena, strip * (size_t)heed_row_stride(plan, pipeline), sizeof(float));
     work.rows = heed_take_row_work(arena, plan, (int)strip);
     work.sight = heed_take_sight(arena, plan);
@@ -153,23 +189,10 @@ void heed_decode_layout(const heed_plan *plan, heed_pipeline *pipeline, size_t *
 #endif
     const heed_decode_sizes sizes = heed_decode_sizes_of(plan, pipeline);
     heed_arena all = {0}, own = {0};
-    take_groups(&all, pipeline, &sizes);
+    take_groups(&all, plan, pipeline, &sizes);
     take_work(&own, plan, pipeline, &sizes);
     *shared = all.used;
     *per_thread = own.used;
-}
-
-/* Whether `where` is the same for all query heads. */
-static bool sees_alike(const heed_run *run, const heed_pipeline *pipeline)
-{
-    for (int n = 0; n < pipeline->wheres; n++) {
-        if (pipeline->where[n].kind != HEED_WHERE_LEAF)
-            continue;
-        const heed_form *form = pipeline->form[pipeline->where[n].form].form;
-        if (!heed_built_in(form) || (form->flags & HEED_NEEDS_MASK && run->inputs->mask_head_stride != 0))
-            return false;
-    }
-    return true;
 }
 
 static void settle_blocks(const heed_run *run, const heed_pipeline *pipeline, const heed_decode_sizes *sizes,
@@ -197,7 +220,7 @@ static void begin_group(const heed_run *run, const heed_pipeline *pipeline, cons
     group->rows = group->heads * group->queries;
     group->query0 = query0;
     group->keys = heed_key_count(run, group->batch, group->group);
-    group->alike = sees_alike(run, pipeline);
+    group->alike = heed_sees_alike(run, pipeline);
     group->is_whole = pipeline->fast_products;
     const int64_t row_stride = heed_row_stride(run->plan, pipeline), dim = problem->dim;
     for (int h = 0; group->rows > 0 && h < group->heads; h++) {
@@ -219,7 +242,7 @@ static void begin_group(const heed_run *run, const heed_pipeline *pipeline, cons
         group->is_whole = heed_whole_queries(run->k.type, group->prepared + r * sizes->stride,
                                              sizes->key_blocks, group->whole + r * sizes->key_blocks);
 #endif
-    if (group->rows > 0)
+    if (group->rows > 0 && !sizes->selects)
         settle_blocks(run, pipeline, sizes, group, work);
 }
 
@@ -234,7 +257,7 @@ void heed_decode_forward(const heed_run *run, const heed_pipeline *pipeline)
     const heed_plan *plan = run->plan;
     const heed_decode_sizes sizes = heed_decode_sizes_of(plan, pipeline);
     heed_arena shared = {.base = run->shared};
-    heed_decode_group *group = take_groups(&shared, pipeline, &sizes);
+    heed_decode_group *group = take_groups(&shared, plan, pipeline, &sizes);
     for (int64_t n = 0; n < sizes.groups; n++)
         group[n].kept = captures_weights(run, &sizes) ? group[n].kept : NULL;
 
@@ -246,6 +269,8 @@ void heed_decode_forward(const heed_run *run, const heed_pipeline *pipeline)
 #pragma omp for schedule(dynamic, 1)
             for (int64_t n = 0; n < sizes.groups; n++)
                 begin_group(run, pipeline, &sizes, &group[n], n, query0, &work);
+            if (sizes.selects)
+                heed_decode_select(run, pipeline, &sizes, group, &work);
 #pragma omp for schedule(dynamic, 1)
             for (int64_t n = 0; n < sizes.groups * sizes.pieces; n++)
                 if (group[n / sizes.pieces].rows > 0)

@@ -3,12 +3,12 @@
 #ifndef HEED_KERNELS_DECODE_H
 #define HEED_KERNELS_DECODE_H
 
+#include "attend/kernels/choose.h"
 #include "attend/kernels/flash.h"
 
 /* Keys of a piece of work: the same cuts whatever the batch, the threads and M. */
 #define HEED_PIECE 1024
-#define HEED_AHEAD 128 /* most rows that are fetched before they are needed */
-#define HEED_PLANES 3  /* bytes of a whole-number query */
+#define HEED_PLANES 3 /* bytes of a whole-number query */
 
 /* A query's 32 entries that meet one block of quantised keys, as whole numbers
  * of three signed bytes: q = step sum_p 256^p plane[p], four entries to a word.
@@ -33,6 +33,19 @@ typedef struct heed_decode_rows {
     uint16_t *half;         /* [blocks][HEED_SUB] room for scales of quantised values */
 } heed_decode_rows;
 
+/* Keys that follow one another. */
+typedef struct heed_key_run {
+    int64_t first;
+    int count;
+} heed_key_run;
+
+/* The keys that a group reads where selectors leave some out: blocks, in rising order. */
+typedef struct heed_decode_list {
+    heed_choice choice; /* what each row sees of each block */
+    int64_t entries;
+    int32_t *entry; /* [units] blocks of which some row sees something */
+} heed_decode_list;
+
 /* The queries that meet one kv head of one batch entry; rows of one query head
  * lie together. */
 typedef struct heed_decode_group {
@@ -50,9 +63,15 @@ typedef struct heed_decode_group {
     float *sums;    /* [pieces][HEED_SUMS][most rows] */
     float *out;     /* [pieces][most rows][value stride] not normalised */
     float *kept;    /* [most rows][key blocks][HEED_KEYS] weights as `online` left
-                       them, with capture; else NULL */
-    float *later;   /* [most rows][key blocks] the product of the rescalings after
-                       that block in its piece */
+                       them, with capture; else NULL; of a list by places of its keys */
+    float *later; /* [most rows][tiles] the product of the rescalings after that key block, or tile of a list,
+                     in its piece */
+    /* with selectors: blocks of keys, and behind selectors that need scores single keys */
+    heed_decode_list list[2];
+    const heed_decode_list *reads; /* NULL: all that `where` opens */
+    float *block_query;            /* [most rows][heed_block_stride] queries as they meet summaries */
+    float *summary;                /* of the keys, made in this execution; NULL if it came with them */
+    float *score; /* [most rows][score_stride] of the keys of list[0], where a selector asks */
 } heed_decode_group;
 
 /* The lists of heed_row_sums that a piece leaves. */
@@ -68,6 +87,12 @@ typedef struct heed_decode_sizes {
     int64_t stride, value_stride;     /* of prepared rows and of sums: whole blocks */
     int64_t key_blocks, value_blocks; /* of a quantised row; else 0 */
     bool keeps;                       /* weights are kept for statistics */
+    int64_t tiles;                    /* of a group, for whose kept weights a factor is noted */
+    int piece_tiles;                  /* of a piece of a list */
+    bool selects;                     /* groups read by lists */
+    int64_t unit;                     /* keys of a block of list[0] */
+    bool by_scores;                   /* some selector needs scores: there is a list[1] of single keys */
+    int64_t score_stride, summary;    /* floats of a row of scores; of a group's summary */
 } heed_decode_sizes;
 
 /* One thread's buffers. */
@@ -83,9 +108,13 @@ typedef struct heed_decode_work {
     float *key, *value;    /* [HEED_KEYS][stride], [HEED_KEYS][value_stride] where
                               rows cannot be read in place */
     const char **row;      /* [2 HEED_KEYS + HEED_AHEAD] keys, values, keys of the next tile */
-    int32_t *pos;          /* [HEED_KEYS] */
-    uint8_t *partly[2];    /* [heads] of this tile and of the next */
-    float *prepared;       /* [queries rounded up to strips][heed_row_stride] */
+    heed_key_run *runs[2]; /* [HEED_KEYS] of this tile and of the next */
+    float *line;           /* [2 M] scratch of selectors */
+    int32_t *line_pos;     /* [M] */
+    heed_value_work value_work;
+    int32_t *pos;       /* [HEED_KEYS] */
+    uint8_t *partly[2]; /* [heads] of this tile and of the next */
+    float *prepared;    /* [queries rounded up to strips][heed_row_stride] */
     heed_row_work rows;
     heed_sight sight;
 } heed_decode_work;
@@ -98,6 +127,9 @@ typedef struct heed_decode_work {
 #define heed_decode_sizes_of HEED_LOCAL(heed_decode_sizes_of)
 #define heed_decode_piece HEED_LOCAL(heed_decode_piece)
 #define heed_decode_finish HEED_LOCAL(heed_decode_finish)
+#define heed_decode_scored HEED_LOCAL(heed_decode_scored)
+#define heed_decode_select HEED_LOCAL(heed_decode_select)
+#define heed_take_lists HEED_LOCAL(heed_take_lists)
 
 /* score [rows][HEED_KEYS] = query [rows][stride] times keys; query is 0 from
  * dim up to a multiple of HEED_BLOCK. False, with the scores left undone, where
@@ -126,6 +158,38 @@ heed_decode_sizes heed_decode_sizes_of(const heed_plan *plan, const heed_pipelin
 /* The keys of one piece pass by the queries of a group. */
 void heed_decode_piece(const heed_run *run, const heed_pipeline *pipeline, const heed_decode_sizes *sizes,
                        heed_decode_group *group, int64_t piece, heed_decode_work *work);
+
+/* Only the scores of a piece of list[0], into group->score; -inf where a row sees nothing. */
+void heed_decode_scored(const heed_run *run, const heed_pipeline *pipeline, const heed_decode_sizes *sizes,
+                        heed_decode_group *group, int64_t piece, heed_decode_work *work);
+
+/* The lists of what groups read. All threads call it together, after the groups have begun. */
+void heed_decode_select(const heed_run *run, const heed_pipeline *pipeline, const heed_decode_sizes *sizes,
+                        heed_decode_group *group, heed_decode_work *work);
+/* Memory of the lists of all groups; arena->base NULL: group may be NULL. */
+void heed_take_lists(heed_arena *arena, const heed_plan *plan, const heed_pipeline *pipeline,
+                     const heed_decode_sizes *sizes, heed_decode_group *group);
+
+/* Where a piece of a list ends, in entries. */
+static inline int64_t heed_list_piece(const heed_decode_list *list, int64_t piece)
+{
+    const int64_t unit = list->choice.unit, each = unit < HEED_PIECE ? HEED_PIECE / unit : 1;
+    return piece * each < list->entries ? piece * each : list->entries;
+}
+
+/* The keys from a place of a list on that follow one another, at most up to place `end`; none behind the last
+ * key. */
+static inline heed_key_run heed_list_run(const heed_decode_list *list, int64_t place, int64_t end,
+                                         int64_t keys)
+{
+    const int64_t unit = list->choice.unit, within = place % unit;
+    if (place >= end)
+        return (heed_key_run){0, 0};
+    const int64_t first = list->entry[place / unit] * unit + within;
+    int64_t count = unit - within < end - place ? unit - within : end - place;
+    count = count < keys - first ? count : keys - first;
+    return (heed_key_run){first, count > 0 ? (int)(count < HEED_KEYS ? count : HEED_KEYS) : 0};
+}
 
 /* Puts the pieces of a group together and stores what comes out. */
 void heed_decode_finish(const heed_run *run, const heed_pipeline *pipeline, const heed_decode_sizes *sizes,

@@ -89,6 +89,32 @@ static void finish_head(const ending *e, int h)
     heed_write_output(run, e->pipeline, group->batch, head, group->query0, group->queries, out, stride);
 }
 
+/* One piece of a list: the weights of keys that follow one another go out together. */
+static void sweep_listed(const ending *e, int h, int64_t piece, const heed_capture_target *to)
+{
+    const heed_decode_group *group = e->group;
+    const heed_decode_list *list = group->reads;
+    const int row0 = h * group->queries, head = group->query[h].head;
+    const int64_t stride = e->sizes->blocks * HEED_KEYS, unit = list->choice.unit;
+    const int64_t begin = heed_list_piece(list, piece) * unit, end = heed_list_piece(list, piece + 1) * unit;
+    for (int64_t place = begin; place < end;) {
+        const int64_t tile = (place - begin) / HEED_KEYS, border = begin + (tile + 1) * HEED_KEYS;
+        const heed_key_run keys = heed_list_run(list, place, border < end ? border : end, group->keys);
+        if (keys.count == 0)
+            return;
+        for (int r = row0; r < row0 + group->queries; r++) {
+            float factor = group->later[r * e->sizes->tiles + piece * e->sizes->piece_tiles + tile];
+            factor *= e->work->end[r].scale * (e->exponential ? factor_of(e, piece, r) : 1.0f);
+            float *weight = group->kept + r * stride + place;
+            for (int j = 0; j < keys.count; j++)
+                weight[j] = heed_final_weight(weight[j], factor);
+        }
+        heed_capture_rows(to, group->batch, head, group->query0, keys.first, group->queries, keys.count,
+                          group->kept + row0 * stride + place, stride);
+        place += keys.count;
+    }
+}
+
 /* Final weights of head h: what was kept, times all that came later. */
 static void sweep_head(const ending *e, int h)
 {
@@ -110,13 +136,16 @@ static void sweep_head(const ending *e, int h)
         to.entropy = capture->entropy + at;
     if (capture->sink && (!capture->sink_heads || capture->sink_heads[head]))
         to.sink = capture->sink;
-    for (int64_t key0 = 0; key0 < group->keys; key0 += HEED_KEYS) {
+    for (int64_t piece = 0; group->reads && piece < e->sizes->pieces; piece++)
+        if (group->begun[piece])
+            sweep_listed(e, h, piece, &to);
+    for (int64_t key0 = 0; !group->reads && key0 < group->keys; key0 += HEED_KEYS) {
         const int64_t b = key0 / HEED_KEYS, piece = key0 / HEED_PIECE;
         if (!group->begun[piece] || !heed_decode_seen(e->sizes, group, b))
             continue;
         const int cols = group->keys - key0 < HEED_KEYS ? (int)(group->keys - key0) : HEED_KEYS;
         for (int r = row0; r < row0 + group->queries; r++) {
-            float factor = group->later[r * blocks + b] * e->work->end[r].scale;
+            float factor = group->later[r * e->sizes->tiles + b] * e->work->end[r].scale;
             factor *= e->exponential ? factor_of(e, piece, r) : 1.0f;
             float *weight = group->kept + (r * blocks + b) * HEED_KEYS;
             for (int j = 0; j < HEED_KEYS; j++)

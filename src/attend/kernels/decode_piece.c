@@ -9,6 +9,7 @@
 #include "attend/kernels/convert.h"
 #include "attend/kernels/decode.h"
 #include "attend/kernels/decode_load.h"
+#include "attend/kernels/pairs.h"
 #include <string.h>
 
 /* How far ahead of use rows are fetched into the second cache, and into the first. */
@@ -26,14 +27,17 @@ typedef struct passing {
     float *out; /* [rows][value_stride] */
 } passing;
 
-/* The part of a key block that is visited. */
+/* The part of a key block that is visited, or the next keys of a list. */
 typedef struct part {
-    int64_t key0;          /* of the block */
+    int64_t key0;          /* of the block; of a list its first key here */
     int first, count;      /* columns: whole runs of HEED_SUB; nothing is seen if there
                               are none */
     int real;              /* keys of them that exist */
     const uint8_t *partly; /* [heads, or 1 if alike] 1 where not all pairs are open */
     bool contiguous;       /* their positions */
+    int64_t place;         /* of a list: that of the first key */
+    heed_key_run *runs;    /* [run_count] the keys that exist */
+    int run_count;
 } part;
 
 static int64_t block_of(const part *at)
@@ -77,18 +81,41 @@ static void repeat_last(const char **row, int real, int count)
         row[j] = row[real - 1];
 }
 
-/* Addresses of a tile's keys, its values, and the first keys of the next tile.
+/* Addresses of the first `most` rows of a part. */
+static int point_at_runs(const passing *p, const heed_tensor *tensor, const part *at, int most,
+                         const char **row)
+{
+    int listed = 0;
+    for (int n = 0; n < at->run_count && listed < most; n++) {
+        const int here = smaller(most - listed, at->runs[n].count);
+        point_at(p, tensor, at->runs[n].first, here, row + listed);
+        listed += here;
+    }
+    return listed;
+}
+
+/* Addresses of a tile's keys, its values if they are read, and the first keys of the next tile.
  */
-static void list_rows(const passing *p, const part *at, const part *next, const char **row)
+static void list_rows(const passing *p, const part *at, const part *next, bool values, const char **row)
 {
     const heed_tensor *tensor[] = {&p->run->k, &p->run->v};
-    for (int i = 0; i < 2; i++, row += at->count) {
-        point_at(p, tensor[i], at->key0 + at->first, at->real, row);
+    for (int i = 0; i < 1 + values; i++, row += at->count) {
+        point_at_runs(p, tensor[i], at, at->real, row);
         repeat_last(row, at->real, at->count);
     }
-    const int ahead = smaller(next->real, HEED_AHEAD);
-    point_at(p, &p->run->k, next->key0 + next->first, ahead, row);
+    const int ahead = point_at_runs(p, &p->run->k, next, HEED_AHEAD, row);
     repeat_last(row, ahead, HEED_AHEAD); /* after the last tile nothing new */
+}
+
+/* The rows of a part as floats, [real][stride]. */
+static void load_runs(const passing *p, const heed_tensor *tensor, const part *at, float *to, int64_t stride)
+{
+    const bool paged = p->run->plan->problem.with & HEED_WITH_PAGES;
+    for (int n = 0; n < at->run_count; n++) {
+        heed_load_rows(p->run, tensor, paged, p->group->batch, p->group->group, at->runs[n].first,
+                       at->runs[n].count, to, stride);
+        to += at->runs[n].count * stride;
+    }
 }
 
 /* Whether vectors of a row can be read where they lie. */
@@ -124,9 +151,7 @@ static heed_decode_rows rows_of(const heed_decode_work *work, const part *at, co
 static void unpack(const passing *p, const part *at, const heed_tensor *tensor, float *to, int64_t stride,
                    heed_decode_rows *rows, const char **row)
 {
-    const bool paged = p->run->plan->problem.with & HEED_WITH_PAGES;
-    heed_load_rows(p->run, tensor, paged, p->group->batch, p->group->group, at->key0 + at->first, at->real,
-                   to, stride);
+    load_runs(p, tensor, at, to, stride);
     for (int j = 0; j < at->real; j++)
         row[j] = (const char *)(to + j * stride);
     repeat_last(row, at->real, at->count);
@@ -135,7 +160,7 @@ static void unpack(const passing *p, const part *at, const heed_tensor *tensor, 
 }
 
 /* The columns of block b that somebody sees. */
-static part look(const passing *p, int64_t b, uint8_t *partly)
+static part look(const passing *p, int64_t b, uint8_t *partly, heed_key_run *runs)
 {
     const heed_decode_group *group = p->group;
     part at = {.key0 = b * HEED_KEYS, .partly = partly};
@@ -161,6 +186,9 @@ static part look(const passing *p, int64_t b, uint8_t *partly)
     at.first = low * HEED_SUB;
     at.count = high > low ? (high - low) * HEED_SUB : 0;
     at.real = smaller(keys - at.first, at.count);
+    at.runs = runs;
+    at.run_count = at.real > 0;
+    runs[0] = (heed_key_run){at.key0 + at.first, at.real};
     return at;
 }
 
@@ -190,16 +218,68 @@ static heed_tile tile_of(const passing *p, const part *at, int h, int i, int row
 
 static void place_keys(const passing *p, part *at)
 {
-    const int32_t *pos = heed_key_positions(p->run, p->group->batch, p->group->group) + at->key0 + at->first;
-    memcpy(p->work->pos, pos, (size_t)at->real * sizeof *pos);
+    const int32_t *pos = heed_key_positions(p->run, p->group->batch, p->group->group);
+    int32_t *to = p->work->pos;
+    for (int n = 0; n < at->run_count; to += at->runs[n++].count)
+        memcpy(to, pos + at->runs[n].first, (size_t)at->runs[n].count * sizeof *pos);
     for (int j = at->real; j < at->count; j++)
         p->work->pos[j] = p->work->pos[j - 1] + (p->work->pos[j - 1] < HEED_POSITION_LIMIT);
-    at->contiguous = p->run->default_positions || heed_runs_by_one(p->work->pos, at->count);
+    at->contiguous =
+        (p->run->default_positions && at->run_count == 1) || heed_runs_by_one(p->work->pos, at->count);
+}
+
+/* What `where` leaves of a run of a list, of which some row sees a part. col: its first column. */
+static void close_partly(const passing *p, const heed_key_run *keys, int col)
+{
+    const heed_decode_group *group = p->group;
+    const heed_choice *choice = &group->reads->choice;
+    const int cols = (int)heed_round_up(keys->count, 16);
+    int32_t pos[HEED_KEYS];
+    memcpy(pos, p->work->pos + col, (size_t)keys->count * sizeof *pos);
+    for (int j = keys->count; j < cols; j++)
+        pos[j] = pos[j - 1] + (pos[j - 1] < HEED_POSITION_LIMIT);
+    const part at = {.key0 = keys->first, .count = cols, .contiguous = heed_runs_by_one(pos, cols)};
+    for (int r = 0; r < group->rows; r++) {
+        if (choice->state[r * choice->stride + keys->first / choice->unit] != HEED_SEEN_PARTLY)
+            continue;
+        heed_tile tile = tile_of(p, &at, r / group->queries, r % group->queries, 1);
+        tile.key_pos = pos;
+        const uint8_t *open = heed_mask_tile(p->run, p->pipeline, &tile, &p->work->sight);
+        float *score = p->work->score + r * HEED_KEYS + col;
+        for (int j = 0; j < keys->count; j++)
+            score[j] = open[j] ? score[j] : -INFINITY;
+    }
+}
+
+/* Of a list's keys those that a row does not see, or did not choose. */
+static void close_listed(const passing *p, const part *at)
+{
+    const heed_choice *choice = &p->group->reads->choice;
+    for (int n = 0, col = 0; n < at->run_count; col += at->runs[n++].count) {
+        const int64_t block = at->runs[n].first / choice->unit;
+        bool partly = false;
+        for (int r = 0; r < p->group->rows; r++) {
+            const uint8_t state = choice->state[r * choice->stride + block];
+            float *score = p->work->score + r * HEED_KEYS + col;
+            for (int j = 0; !(state & HEED_SEEN) && j < at->runs[n].count; j++)
+                score[j] = -INFINITY;
+            partly |= state == HEED_SEEN_PARTLY;
+        }
+        if (partly)
+            close_partly(p, &at->runs[n], col);
+    }
+    for (int r = 0; r < p->group->rows; r++)
+        for (int j = at->real; j < at->count; j++)
+            p->work->score[r * HEED_KEYS + j] = -INFINITY;
 }
 
 static void close_pairs(const passing *p, const part *at)
 {
     const heed_decode_group *group = p->group;
+    if (group->reads) {
+        close_listed(p, at);
+        return;
+    }
     for (int h = 0; h < group->heads; h += p->group->alike ? group->heads : 1) {
         if (!at->partly[h] && at->real == at->count)
             continue;
@@ -233,6 +313,16 @@ static bool note_closed(const passing *p, const part *at)
     return closed;
 }
 
+/* Counts the pairs of a list's tile that are read. */
+static void note_read(const passing *p, const part *at)
+{
+    int64_t open = 0;
+    for (int r = 0; p->run->extra->capture.pairs && r < p->group->rows; r++)
+        for (int j = 0; j < at->real; j++)
+            open += p->work->score[r * HEED_KEYS + j] != -INFINITY;
+    heed_note_read(p->run, open);
+}
+
 /* Logits to weights, which are no exponentials yet under the maximum of the
  * whole row. */
 static void weigh(const passing *p, const part *at)
@@ -242,7 +332,13 @@ static void weigh(const passing *p, const part *at)
     heed_tile tile = tile_of(p, at, 0, 0, p->group->rows);
     heed_adjust(p->pipeline, p->pipeline->modify, p->pipeline->modifies, &tile, p->group->query, 0,
                 (heed_kept){0});
-    heed_add_mass(p->run, &tile);
+    for (int n = 0, col = 0; n < at->run_count; col += at->runs[n++].count) {
+        heed_tile run = tile;
+        run.key0 = at->runs[n].first;
+        run.cols = at->runs[n].count;
+        run.score += col;
+        heed_add_mass(p->run, &run);
+    }
     if (normalise->form->flags & HEED_COUNTS_OPEN)
         for (int r = 0; r < tile.rows; r++) {
             float count = 0.0f;
@@ -264,9 +360,7 @@ static void weigh(const passing *p, const part *at)
 static void add_where_open(const passing *p, const part *at)
 {
     const int64_t stride = p->sizes->value_stride;
-    const bool paged = p->run->plan->problem.with & HEED_WITH_PAGES;
-    heed_load_rows(p->run, &p->run->v, paged, p->group->batch, p->group->group, at->key0 + at->first,
-                   at->real, p->work->value, stride);
+    load_runs(p, &p->run->v, at, p->work->value, stride);
     for (int r = 0; r < p->group->rows; r++)
         for (int j = 0; j < at->real; j++) {
             if (!p->work->was_open[r * HEED_KEYS + j])
@@ -294,19 +388,22 @@ static void add_values(const passing *p, const part *at, bool closed, const char
     add_where_open(p, at);
 }
 
-static void keep_weights(const passing *p, const part *at, bool closed)
+/* tile: its number among those of the piece, in a list. */
+static void keep_weights(const passing *p, const part *at, bool closed, int64_t tile)
 {
     const heed_decode_group *group = p->group;
     const int64_t blocks = p->sizes->blocks, b = block_of(at);
+    const int count = group->reads ? at->real : at->count;
     for (int r = 0; r < group->rows; r++) {
-        float *to = group->kept + (r * blocks + b) * HEED_KEYS;
-        for (int j = 0; j < HEED_KEYS; j++)
+        float *to = group->kept + r * blocks * HEED_KEYS;
+        to += group->reads ? at->place : b * HEED_KEYS;
+        for (int j = 0; !group->reads && j < HEED_KEYS; j++)
             to[j] = HEED_CLOSED_WEIGHT;
         to += at->first;
-        memcpy(to, p->work->score + r * HEED_KEYS, (size_t)at->count * sizeof(float));
-        for (int j = 0; closed && j < at->count; j++)
+        memcpy(to, p->work->score + r * HEED_KEYS, (size_t)count * sizeof(float));
+        for (int j = 0; closed && j < count; j++)
             to[j] = p->work->was_open[r * HEED_KEYS + j] ? to[j] : HEED_CLOSED_WEIGHT;
-        group->later[r * blocks + b] = p->sums.rescale[r];
+        group->later[r * p->sizes->tiles + (group->reads ? tile : b)] = p->sums.rescale[r];
     }
 }
 
@@ -327,9 +424,8 @@ static void make_scores(const passing *p, const part *at, const char **row)
     heed_decode_scores(&keys, group->rows, group->prepared, p->sizes->stride, p->work->score);
 }
 
-/* row: addresses of this tile's keys and values, and of keys of the tile after
- * it. */
-static void meet(const passing *p, part *at, const char **row)
+/* Scores of a tile as the selectors, or the normaliser, shall see them. */
+static void score_tile(const passing *p, part *at, const char **row)
 {
     heed_decode_group *group = p->group;
     place_keys(p, at);
@@ -341,43 +437,109 @@ static void meet(const passing *p, part *at, const char **row)
                         (heed_kept){0});
         }
     close_pairs(p, at);
+}
+
+/* row: addresses of this tile's keys and values, and of keys of the tile after
+ * it. */
+static void meet(const passing *p, part *at, int64_t tile, const char **row)
+{
+    heed_decode_group *group = p->group;
+    score_tile(p, at, row);
     const bool closed = note_closed(p, at);
+    if (group->reads)
+        note_read(p, at);
     weigh(p, at);
     if (group->kept)
-        keep_weights(p, at, closed);
+        keep_weights(p, at, closed, tile);
     add_values(p, at, closed, row + at->count);
+}
+
+/* The next keys of a list from `place` on, counted over the keys of its blocks. */
+static part next_listed(const passing *p, int64_t *place, int64_t end, heed_key_run *runs)
+{
+    part at = {.runs = runs, .place = *place};
+    const int64_t upto = *place + HEED_KEYS < end ? *place + HEED_KEYS : end;
+    for (;;) {
+        const heed_key_run here = heed_list_run(p->group->reads, *place, upto, p->group->keys);
+        if (here.count == 0)
+            break;
+        runs[at.run_count++] = here;
+        at.real += here.count;
+        *place += here.count;
+    }
+    at.key0 = at.run_count > 0 ? runs[0].first : 0;
+    at.count = (int)heed_round_up(at.real, HEED_SUB);
+    return at;
 }
 
 /* The first block from b on of which something is seen. Blocks of which nothing
  * is seen after all are closed.
  */
-static part next_part(const passing *p, int64_t b, int64_t end, uint8_t *partly)
+static part next_part(const passing *p, int64_t *b, int64_t end, int turn)
 {
-    for (; b < end; b++) {
-        if (!heed_decode_seen(p->sizes, p->group, b))
+    uint8_t *partly = p->work->partly[turn % 2];
+    heed_key_run *runs = p->work->runs[turn % 2];
+    if (p->group->reads)
+        return next_listed(p, b, end, runs);
+    while (*b < end) {
+        const int64_t here = (*b)++;
+        if (!heed_decode_seen(p->sizes, p->group, here))
             continue;
-        const part at = look(p, b, partly);
+        const part at = look(p, here, partly, runs);
         if (at.count > 0)
             return at;
         for (int h = 0; h < (p->group->alike ? 1 : p->group->heads); h++)
-            p->group->state[h * p->sizes->blocks + b] = HEED_CLOSED;
+            p->group->state[h * p->sizes->blocks + here] = HEED_CLOSED;
     }
     return (part){0};
 }
 
-/* From rescalings of each block to the products of those that came after it. */
+/* From rescalings of each block, or tile of a list, to the products of those that came after it. */
 static void gather_later(const passing *p, int64_t first, int64_t end)
 {
     for (int r = 0; r < p->group->rows; r++) {
         float factor = 1.0f;
         for (int64_t b = end - 1; b >= first; b--) {
-            if (!heed_decode_seen(p->sizes, p->group, b))
+            if (!p->group->reads && !heed_decode_seen(p->sizes, p->group, b))
                 continue;
-            float *later = p->group->later + r * p->sizes->blocks + b;
+            float *later = p->group->later + r * p->sizes->tiles + b;
             const float here = *later;
             *later = factor;
             factor *= here;
         }
+    }
+}
+
+/* Blocks of a piece; of a list the places of its keys. */
+static void limits(const heed_decode_group *group, int64_t piece, int64_t *first, int64_t *end)
+{
+    if (group->reads) {
+        *first = heed_list_piece(group->reads, piece) * group->reads->choice.unit;
+        *end = heed_list_piece(group->reads, piece + 1) * group->reads->choice.unit;
+        return;
+    }
+    const int64_t all = (group->keys + HEED_KEYS - 1) / HEED_KEYS;
+    *first = piece * (HEED_PIECE / HEED_KEYS);
+    *end = *first + HEED_PIECE / HEED_KEYS < all ? *first + HEED_PIECE / HEED_KEYS : all;
+}
+
+void heed_decode_scored(const heed_run *run, const heed_pipeline *pipeline, const heed_decode_sizes *sizes,
+                        heed_decode_group *group, int64_t piece, heed_decode_work *work)
+{
+    const passing p = {.run = run, .pipeline = pipeline, .sizes = sizes, .group = group, .work = work};
+    int64_t place, end;
+    limits(group, piece, &place, &end);
+    int64_t to = place;
+    part at = next_part(&p, &place, group->rows > 0 ? end : place, 0);
+    for (int turn = 1; at.count > 0; turn++) {
+        const part next = next_part(&p, &place, end, turn);
+        list_rows(&p, &at, &next, false, work->row);
+        score_tile(&p, &at, work->row);
+        for (int r = 0; r < group->rows; r++)
+            memcpy(group->score + r * sizes->score_stride + to, work->score + r * HEED_KEYS,
+                   (size_t)at.real * sizeof(float));
+        to += at.real;
+        at = next;
     }
 }
 
@@ -392,10 +554,10 @@ void heed_decode_piece(const heed_run *run, const heed_pipeline *pipeline, const
     float *moment = heed_decode_sums(sizes, group, piece, HEED_SUM_MOMENT);
     p.sums.moment = run->extra->capture.entropy ? moment : NULL;
     p.out = heed_decode_out(sizes, group, piece);
-    const int64_t first = piece * (HEED_PIECE / HEED_KEYS);
-    const int64_t all = (group->keys + HEED_KEYS - 1) / HEED_KEYS;
-    const int64_t end = first + HEED_PIECE / HEED_KEYS < all ? first + HEED_PIECE / HEED_KEYS : all;
-    part at = next_part(&p, first, end, work->partly[0]);
+    int64_t first, end;
+    limits(group, piece, &first, &end);
+    int64_t place = first;
+    part at = next_part(&p, &place, end, 0);
     group->begun[piece] = at.count > 0;
     if (at.count == 0)
         return;
@@ -404,12 +566,14 @@ void heed_decode_piece(const heed_run *run, const heed_pipeline *pipeline, const
         p.sums.sum[r] = p.sums.count[r] = moment[r] = 0.0f;
     }
     memset(p.out, 0, (size_t)(group->rows * sizes->value_stride) * sizeof(float));
+    const int64_t tile0 = piece * sizes->piece_tiles;
+    int64_t tile = tile0;
     for (int turn = 1; at.count > 0; turn++) {
-        const part next = next_part(&p, block_of(&at) + 1, end, work->partly[turn % 2]);
-        list_rows(&p, &at, &next, work->row);
-        meet(&p, &at, work->row);
+        const part next = next_part(&p, &place, end, turn);
+        list_rows(&p, &at, &next, true, work->row);
+        meet(&p, &at, tile++, work->row);
         at = next;
     }
     if (group->kept)
-        gather_later(&p, first, end);
+        gather_later(&p, group->reads ? tile0 : first, group->reads ? tile : end);
 }

@@ -289,6 +289,30 @@ void heed_pack_keys(const heed_run *run, const heed_pipeline *pipeline, int head
                    block->cols);
 }
 
+heed_rows heed_prepared_keys(const heed_run *run, const heed_pipeline *pipeline, int batch, int group,
+                             int64_t key0, int count, heed_row_work *work)
+{
+    const heed_plan *plan = run->plan;
+    const int64_t stride = heed_row_stride(plan, pipeline);
+    const int32_t *pos = heed_key_positions(run, batch, group) + key0;
+    heed_load_rows(run, &run->k, plan->problem.with & HEED_WITH_PAGES, batch, group, key0, count, work->raw,
+                   stride);
+    heed_rows rows = {.count = count,
+                      .dim = (int)plan->problem.dim,
+                      .batch = batch,
+                      .head = group,
+                      .pos = pos,
+                      .contiguous = run->default_positions || heed_runs_by_one(pos, count),
+                      .in = work->raw,
+                      .in_stride = stride};
+    if (!pipeline->plain_key) {
+        run_prepares(pipeline, true, rows, work, work->step[1], stride, 1.0f, pipeline->row_dim);
+        rows.in = work->step[1];
+    }
+    rows.dim = pipeline->row_dim;
+    return rows;
+}
+
 bool heed_rows_finite(const float *rows, int64_t stride, int count, int64_t dim)
 {
     float sum = 0.0f; /* 0 times a finite number is 0; times inf or NaN it is NaN */

@@ -8,6 +8,7 @@
  */
 #include "attend/kernels/rows.h"
 #include "attend/kernels/capture.h"
+#include "attend/kernels/pairs.h"
 #include <string.h>
 
 #define SEGMENTS 8 /* of query blocks whose key sums are kept apart */
@@ -132,6 +133,15 @@ static void finish(const heed_run *run, const heed_pipeline *pipeline, const hee
     heed_write_output(run, pipeline, w->batch, head->query.head, query0, w->count, head->out, value_stride);
 }
 
+static int64_t count_open(const heed_rows_work *w, const heed_row_head *head)
+{
+    int64_t open = 0;
+    for (int i = 0; i < w->count; i++)
+        for (int64_t j = w->first; j < w->keys_end; j++)
+            open += head->open[i * w->stride + j];
+    return open;
+}
+
 static void run_block(const heed_run *run, const heed_pipeline *pipeline, forward_work *work, int batch,
                       int first_head, int heads, int64_t query0, float *key_sums)
 {
@@ -142,8 +152,11 @@ static void run_block(const heed_run *run, const heed_pipeline *pipeline, forwar
         const int here = heads - n < w->most_heads ? heads - n : w->most_heads;
         heed_rows_begin(run, pipeline, w, batch, first_head + n, here, query0, rows);
         heed_rows_weights(run, pipeline, w, 0, rows);
-        for (int h = 0; h < here; h++)
+        for (int h = 0; h < here; h++) {
             capture(run, w, &w->head[h], key_sums);
+            if (run->extra->capture.pairs && pipeline->selects > 0)
+                heed_note_read(run, count_open(w, &w->head[h]));
+        }
         add_values(run, work);
         for (int h = 0; h < here; h++)
             finish(run, pipeline, w, &w->head[h]);

@@ -53,6 +53,7 @@ typedef struct heed_rows_work {
     float **plane[2];    /* [most_heads] planes of the heads, for hooks that mix them */
     float *mix;          /* their scratch, [most_heads][HEED_STRIP][HEED_KEYS] twice */
     float *summary;      /* [most_heads][summary floats] */
+    float **block_query; /* [most_heads] queries of one index as selectors by blocks take them */
     int64_t *summary_of; /* [most_heads] batch entry and key head that each is of; -1: none */
     heed_row_work rows;
     heed_sight sight;

@@ -1,4 +1,5 @@
 /* Memory of the rows kernel, and what it makes of queries and keys before they meet. */
+#include "attend/kernels/choose.h"
 #include "attend/kernels/rows.h"
 #include <string.h>
 
@@ -56,6 +57,8 @@ int heed_rows_heads(const heed_plan *plan, const heed_pipeline *pipeline, bool b
     if (heed_rows_mix(pipeline))
         return pipeline->heads_here;
     const int most = heed_most_heads(plan, pipeline);
+    if (pipeline->by_group) /* they choose together */
+        return most;
     const int64_t fit = rows_that_fit(plan, pipeline, backward) / FEWEST_ROWS;
     return fit < 1 ? 1 : fit < most ? (int)fit : most;
 }
@@ -75,7 +78,7 @@ static int64_t summary_floats(const heed_pipeline *pipeline)
     for (int n = 0; n < pipeline->selects; n++) {
         const heed_form_state *form = &pipeline->form[pipeline->select[n]];
         if (form->form->summary_floats)
-            floats += form->form->summary_floats(form, pipeline->row_dim);
+            floats += form->form->summary_floats(form, pipeline->row_dim, form->sizes.keys);
     }
     return floats;
 }
@@ -144,6 +147,12 @@ heed_rows_work heed_take_rows(heed_arena *arena, const heed_plan *plan, const he
         work.mix = heed_arena_take(arena, 2 * heads * HEED_STRIP * HEED_KEYS, sizeof(float));
     work.summary = heed_arena_take(arena, heads * (size_t)summary, sizeof(float));
     work.summary_of = heed_arena_take(arena, heads, sizeof(int64_t));
+    work.block_query = heed_arena_take(arena, heads, sizeof *work.block_query);
+    for (int h = 0; h < work.most_heads; h++) {
+        float *query = heed_arena_take(arena, (size_t)heed_block_floats(pipeline), sizeof *query);
+        if (arena->base)
+            work.block_query[h] = query;
+    }
     work.head = heed_arena_take(arena, heads, sizeof *work.head);
     for (int h = 0; h < work.most_heads; h++) {
         const heed_row_head head = take_head(arena, plan, pipeline, &work, query_block, backward);
@@ -249,7 +258,7 @@ static void summarise_keys(const heed_run *run, const heed_pipeline *pipeline, h
             if (!form->form->summary_floats)
                 continue;
             form->form->summarise(form, &keys, work->keys.key0, summary);
-            summary += form->form->summary_floats(form, pipeline->row_dim);
+            summary += form->form->summary_floats(form, pipeline->row_dim, form->sizes.keys);
         }
     }
 }

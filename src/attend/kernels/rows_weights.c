@@ -248,6 +248,23 @@ static void mark_open(const float *restrict score, uint8_t *restrict open, int64
         open[j] = score[j] != -INFINITY;
 }
 
+/* Queries of one index as a selector by blocks takes them: of the row's own head, or of all heads that share
+ * its kv head. Returns how many. */
+static int make_block_queries(const heed_run *run, const heed_pipeline *pipeline, const heed_rows_work *work,
+                              const heed_form_state *form, const heed_row_head *head, int64_t query)
+{
+    const bool by_group = form->form->block_rule(form).by_group;
+    int count = 0;
+    for (int h = 0; h < work->heads; h++) {
+        const heed_row_head *other = &work->head[h];
+        if (by_group ? other->group == head->group : other == head)
+            form->form->block_query(form,
+                                    other->query.prepared + query * heed_row_stride(run->plan, pipeline),
+                                    pipeline->row_dim, work->block_query[count++]);
+    }
+    return count;
+}
+
 static void select_row(const heed_run *run, const heed_pipeline *pipeline, heed_rows_work *work,
                        heed_row_head *head, int row)
 {
@@ -266,9 +283,13 @@ static void select_row(const heed_run *run, const heed_pipeline *pipeline, heed_
                          .query_row = head->query.prepared + query * heed_row_stride(run->plan, pipeline),
                          .dim = pipeline->row_dim,
                          .summary = summary};
+        if (form->form->block_rule) {
+            view.block_query = (const float *const *)work->block_query;
+            view.block_queries = make_block_queries(run, pipeline, work, form, head, query);
+        }
         form->form->choose(form, &view);
         if (form->form->summary_floats)
-            summary += form->form->summary_floats(form, pipeline->row_dim);
+            summary += form->form->summary_floats(form, pipeline->row_dim, form->sizes.keys);
     }
 }
 

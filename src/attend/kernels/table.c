@@ -2,6 +2,7 @@
  */
 #include "attend/kernels/bf16.h"
 #include "attend/kernels/flash.h"
+#include "attend/kernels/pairs.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -50,7 +51,8 @@ static heed_status choose(const heed_plan *plan, heed_pipeline *pipeline)
 {
     const heed_kernel forced = plan->problem.kernel;
     const char *not_decode = heed_decode_refuses(plan, pipeline);
-    if (pipeline->whole_rows) {
+    const bool decodes = !not_decode && plan->problem.queries <= heed_decode_most_queries(plan, pipeline);
+    if (pipeline->whole_rows && (forced == HEED_KERNEL_AUTO ? !decodes : forced != HEED_KERNEL_DECODE)) {
         if (forced != HEED_KERNEL_AUTO && forced != HEED_KERNEL_ROWS)
             return heed_fail(HEED_UNSUPPORTED, "the %s kernel cannot run this spec: %s",
                              heed_kernel_name(forced), pipeline->why);
@@ -64,9 +66,11 @@ static heed_status choose(const heed_plan *plan, heed_pipeline *pipeline)
         pipeline->why = "it was asked for";
         return HEED_OK;
     }
-    if (!not_decode && plan->problem.queries <= heed_decode_most_queries(plan, pipeline)) {
+    if (decodes) {
         pipeline->kernel = HEED_KERNEL_DECODE;
-        pipeline->why = "few queries: keys are read once, where they lie";
+        pipeline->why = pipeline->by_blocks >= 0 ? "few queries: only blocks of keys that are chosen are read"
+                        : pipeline->selects > 0  ? "few queries: only values of keys that are chosen are read"
+                                                 : "few queries: keys are read once, where they lie";
     } else if (scatters(pipeline)) {
         pipeline->kernel = HEED_KERNEL_SPARSE;
         pipeline->why = "the open key blocks lie scattered: each block of queries has its own list";
@@ -129,6 +133,7 @@ static void layout(heed_plan *plan)
         }
         most(&plan->forward.shared, shared);
         most(&plan->forward.per_thread, thread);
+        most(&plan->forward.per_thread, heed_pairs_scratch(plan));
     }
     if (plan->problem.with & HEED_WITH_BACKWARD)
         heed_backward_layout(plan);
@@ -144,103 +149,10 @@ static heed_status forward(const heed_run *run)
             heed_decode_forward(run, pipeline);
         else
             heed_flash_forward(run, pipeline);
+        if (run->extra->capture.pairs)
+            heed_count_pairs(run, pipeline);
     }
     return HEED_OK;
-}
-
-/* Counts open pairs: whole blocks by their state, partly open tiles pair by pair. */
-static int64_t count_block(const heed_run *run, const heed_pipeline *pipeline, int64_t query0, int rows,
-                           heed_sight *sight, uint8_t *state)
-{
-    const heed_query_range range = {.first = query0,
-                                    .last = query0 + rows - 1,
-                                    .pos_min = run->query_pos[query0],
-                                    .pos_max = run->query_pos[query0 + rows - 1],
-                                    .inputs = run->inputs};
-    const int64_t keys = run->plan->problem.keys;
-    int64_t open = 0;
-    memcpy(state, heed_block_states(run, pipeline, &range, sight), (size_t)run->blocks);
-    for (int64_t b = 0; b < run->blocks; b++) {
-        const int64_t key0 = b * HEED_KEYS;
-        const int cols = (int)clamp(keys - key0, 0, HEED_KEYS);
-        if (state[b] == HEED_OPEN)
-            open += (int64_t)rows * cols;
-        if (state[b] != HEED_PARTLY)
-            continue;
-        int32_t key_pos[HEED_KEYS];
-        for (int j = 0; j < HEED_KEYS; j++)
-            key_pos[j] = (int32_t)(key0 + j);
-        const heed_tile tile = {.rows = rows,
-                                .cols = (int)heed_round_up(cols, HEED_SUB),
-                                .query0 = query0,
-                                .key0 = key0,
-                                .query_pos = run->query_pos + query0,
-                                .key_pos = key_pos,
-                                .contiguous = true,
-                                .inputs = run->inputs};
-        const uint8_t *pair = heed_mask_tile(run, pipeline, &tile, sight);
-        for (int i = 0; i < rows; i++)
-            for (int j = 0; j < cols; j++)
-                open += pair[i * HEED_KEYS + j];
-    }
-    return open;
-}
-
-static bool depends_on_data(const heed_pipeline *pipeline)
-{
-    for (int f = 0; f < pipeline->forms; f++)
-        if (pipeline->form[f].form->flags & (HEED_NEEDS_MASK | HEED_NEEDS_SEGMENTS))
-            return true;
-    return false;
-}
-
-static double open_pairs(const heed_plan *plan, const heed_pipeline *pipeline)
-{
-    const int64_t N = plan->problem.queries, M = plan->problem.keys;
-    if (pipeline->wheres == 0 || depends_on_data(pipeline) || N == 0 || M == 0)
-        return (double)N * (double)M;
-    const int64_t subs = (M + HEED_SUB - 1) / HEED_SUB, blocks = (M + HEED_KEYS - 1) / HEED_KEYS;
-    heed_arena arena = {0};
-    int32_t *list[5];
-    const int64_t size[5] = {N + HEED_STRIP, subs, subs, blocks, blocks};
-    uint8_t *state = NULL;
-    heed_sight sight = {0};
-    for (int pass = 0; pass < 2; pass++) {
-        arena.used = 0;
-        for (int i = 0; i < 5; i++)
-            list[i] = heed_arena_take(&arena, (size_t)size[i], sizeof(int32_t));
-        state = heed_arena_take(&arena, (size_t)blocks, 1);
-        sight = heed_take_sight(&arena, plan);
-        if (pass == 0 && !(arena.base = heed_allocate(arena.used, 1)))
-            return -1.0;
-    }
-    for (int64_t i = 0; i < N + HEED_STRIP; i++)
-        list[0][i] = (int32_t)(i + M - N);
-    for (int64_t s = 0; s < subs; s++) {
-        list[1][s] = (int32_t)(s * HEED_SUB);
-        list[2][s] = (int32_t)(clamp((s + 1) * HEED_SUB, 0, M) - 1);
-    }
-    for (int64_t b = 0; b < blocks; b++) {
-        list[3][b] = (int32_t)(b * HEED_KEYS);
-        list[4][b] = (int32_t)(clamp((b + 1) * HEED_KEYS, 0, M) - 1);
-    }
-    const int32_t count = (int32_t)M;
-    heed_inputs inputs = {.key_end = &count, .key_count = &count, .keys = M};
-    const heed_run run = {.plan = plan,
-                          .query_pos = list[0],
-                          .sub_min = list[1],
-                          .sub_max = list[2],
-                          .block_min = list[3],
-                          .block_max = list[4],
-                          .subs = subs,
-                          .blocks = blocks,
-                          .key_count = &count,
-                          .inputs = &inputs};
-    int64_t open = 0;
-    for (int64_t i = 0; i < N; i += HEED_STRIP)
-        open += count_block(&run, pipeline, i, (int)clamp(N - i, 0, HEED_STRIP), &sight, state);
-    free(arena.base);
-    return (double)open;
 }
 
 const heed_kernel_table heed_kernels = {
@@ -250,6 +162,6 @@ const heed_kernel_table heed_kernels = {
     .layout = layout,
     .forward = forward,
     .backward = heed_backward,
-    .open_pairs = open_pairs,
+    .open_pairs = heed_open_pairs,
     .choose = choose,
 };

@@ -63,6 +63,7 @@ typedef struct heed_sight {
 #define heed_transpose HEED_LOCAL(heed_transpose)
 #define heed_prepare_queries HEED_LOCAL(heed_prepare_queries)
 #define heed_pack_keys HEED_LOCAL(heed_pack_keys)
+#define heed_prepared_keys HEED_LOCAL(heed_prepared_keys)
 #define heed_pack_values HEED_LOCAL(heed_pack_values)
 #define heed_place_keys HEED_LOCAL(heed_place_keys)
 #define heed_product HEED_LOCAL(heed_product)
@@ -120,6 +121,10 @@ float *heed_aux_of(const heed_pipeline *pipeline, int form, const heed_query_blo
 void heed_pack_keys(const heed_run *run, const heed_pipeline *pipeline, int head, heed_key_block *block,
                     heed_row_work *work);
 void heed_pack_values(const heed_run *run, heed_key_block *block);
+/* At most HEED_KEYS keys as rows, prepared as the query heads of a kv head see them, in the memory of `work`.
+ */
+heed_rows heed_prepared_keys(const heed_run *run, const heed_pipeline *pipeline, int batch, int group,
+                             int64_t key0, int count, heed_row_work *work);
 /* Asks the cache for rows first... of k and v, as many as exist. */
 void heed_prefetch_keys(const heed_run *run, int64_t batch, int64_t group, int64_t first, int count);
 /* Only the positions of a block. */

@@ -31,7 +31,7 @@ static inline int64_t heed_block_current(const heed_row *row, int64_t size)
     return j < 0 ? -1 : j / size;
 }
 
-/* A block's value as heed_keep_blocks reads it. NaN comes from keys that the row does not see, or that are
+/* A block's value as choices read it. NaN comes from keys that the row does not see, or that are
  * infinite: nothing is known of the block then, so it comes first. */
 static inline float heed_block_value(float value)
 {
@@ -39,22 +39,58 @@ static inline float heed_block_value(float value)
     return known > -FLT_MAX ? known : -FLT_MAX;
 }
 
-/* Keeps the keys of the current block and of the `others` blocks of highest value, ties to the lower block.
- * `value` has one number a block in row->work, -inf for blocks without an open key; the numbers are used up.
- */
-static inline void heed_keep_blocks(heed_row *row, int64_t size, int64_t current, int64_t others)
+/* Keeps the current block and the `others` blocks of highest value, ties to the lower block. */
+static inline void heed_keep_blocks(heed_block_row *row, int64_t others)
 {
-    const int blocks = (int)current + 1; /* those behind it are closed */
-    float *value = row->work;
-    value[current] = -INFINITY; /* chosen already */
-    heed_keep_highest(value, blocks, others, row->work + row->cols);
-    for (int64_t b = 0; b < blocks; b++) {
-        if (b == current || value[b] > -INFINITY)
-            continue;
+    row->value[row->current] = -INFINITY; /* chosen already */
+    heed_keep_highest(row->value, row->blocks, others, row->work);
+    row->value[row->current] = INFINITY;
+}
+
+static inline float heed_block_product(const float *restrict query, const float *restrict summary,
+                                       int64_t floats)
+{
+    float sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t c = 0; c < floats; c++)
+        sum += query[c] * summary[c];
+    return sum;
+}
+
+/* `choose` of a selector that decides by blocks. */
+static inline void heed_choose_by_blocks(const heed_form_state *form, heed_row *row)
+{
+    const int64_t size = form->form->block_rule(form).keys, current = heed_block_current(row, size);
+    const int64_t floats = form->form->summary_floats(form, row->dim, size);
+    if (current < 0)
+        return;
+    heed_block_row blocks = {.blocks = (int)current + 1,
+                             .current = (int)current,
+                             .value = row->work,
+                             .work = row->work + row->cols};
+    for (int64_t b = 0; b <= current; b++) {
+        blocks.value[b] = -INFINITY;
+        for (int h = 0; h < row->block_queries && heed_block_is_open(row, b, size); h++) {
+            const float value =
+                heed_block_value(heed_block_product(row->block_query[h], row->summary + b * floats, floats));
+            blocks.value[b] = value > blocks.value[b] ? value : blocks.value[b];
+        }
+    }
+    form->form->choose_blocks(form, &blocks);
+    for (int64_t b = 0; b <= current; b++) {
         const int64_t end = heed_block_end(b, size, row->cols);
-        for (int64_t j = b * size; j < end; j++)
+        for (int64_t j = b * size; j < end && blocks.value[b] == -INFINITY; j++)
             row->score[j] = -INFINITY;
     }
 }
+
+/* The argument `share`: whose choice a block is. */
+static const heed_option heed_share_options[] = {{"head", NULL}, {"group", NULL}, {NULL, NULL}};
+
+#define HEED_SHARE_ARG                                                                                       \
+    {                                                                                                        \
+        .name = "share", .kind = HEED_ARG_CHOICE, .options = heed_share_options,                             \
+        .summary = "each query head chooses for itself, or all that share a kv head by their largest value"  \
+    }
 
 #endif

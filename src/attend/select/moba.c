@@ -6,6 +6,8 @@
  * g, k in total, of equal ones the lower. Blocks without an open key are no candidates. Keys and queries are
  * those that are multiplied: after rope, say.
  *
+ * share=group: the query heads of a kv head choose together, by the largest of their g.
+ *
  * The mean is of all keys of a block, also of those that the row does not see; under `causal` only the
  * current block has such keys. Lu et al.: MoBA, 2025.
  */
@@ -18,9 +20,9 @@ static int64_t block_of(const heed_form_state *form)
 
 /* [blocks][dim]: sums of the keys. A block before the current one is full, so that of two such blocks the one
  * with the larger sum along the query has the larger mean. */
-static int64_t summary_floats(const heed_form_state *form, int dim)
+static int64_t summary_floats(const heed_form_state *form, int dim, int64_t keys)
 {
-    return (form->sizes.keys + block_of(form) - 1) / block_of(form) * dim;
+    return (keys + block_of(form) - 1) / block_of(form) * dim;
 }
 
 static void summarise(const heed_form_state *form, const heed_rows *keys, int64_t key0, float *summary)
@@ -35,26 +37,21 @@ static void summarise(const heed_form_state *form, const heed_rows *keys, int64_
     }
 }
 
-/* g of a full block, times its size */
-static float gate(const float *restrict query, const float *restrict sum, int dim)
+/* The product with the sum of a full block is g times its size. */
+static void block_query(const heed_form_state *form, const float *query, int dim, float *out)
 {
-    float product = 0;
-#pragma omp simd reduction(+ : product)
-    for (int c = 0; c < dim; c++)
-        product += query[c] * sum[c];
-    return product;
+    (void)form;
+    memcpy(out, query, (size_t)dim * sizeof *out);
 }
 
-static void choose(const heed_form_state *form, heed_row *row)
+static void choose_blocks(const heed_form_state *form, heed_block_row *row)
 {
-    const int64_t block = block_of(form), current = heed_block_current(row, block);
-    if (current < 0)
-        return;
-    for (int64_t b = 0; b <= current; b++)
-        row->work[b] = heed_block_is_open(row, b, block)
-                           ? heed_block_value(gate(row->query_row, row->summary + b * row->dim, row->dim))
-                           : -INFINITY;
-    heed_keep_blocks(row, block, current, heed_arg_int(form, 1) - 1);
+    heed_keep_blocks(row, heed_arg_int(form, 1) - 1);
+}
+
+static heed_block_rule block_rule(const heed_form_state *form)
+{
+    return (heed_block_rule){.keys = block_of(form), .by_group = form->arg[2].number == 1};
 }
 
 static const heed_arg args[] = {
@@ -70,6 +67,7 @@ static const heed_arg args[] = {
      .least = 1,
      .most = INFINITY,
      .summary = "blocks kept a row, the current one counted"},
+    HEED_SHARE_ARG,
     {0},
 };
 
@@ -83,5 +81,8 @@ const heed_form HEED_FORM(select_moba) = {
     .args = args,
     .summary_floats = summary_floats,
     .summarise = summarise,
-    .choose = choose,
+    .choose = heed_choose_by_blocks,
+    .block_rule = block_rule,
+    .block_query = block_query,
+    .choose_blocks = choose_blocks,
 };

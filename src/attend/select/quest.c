@@ -8,7 +8,10 @@
  * that are multiplied: after rope, say.
  *
  * m and M are of all keys of a page, also of those that the row does not see (later ones, under `causal`):
- * still an upper bound, if a looser one. Tang, Zhao, Zhu, Xiao, Kasikci, Han: Quest, 2024.
+ * still an upper bound, if a looser one. A page with an entry that is no finite number comes first.
+ *
+ * share=group: the query heads of a kv head choose together, by the largest of their bounds. Tang, Zhao, Zhu,
+ * Xiao, Kasikci, Han: Quest, 2024.
  */
 #include "attend/select/block.h"
 
@@ -18,9 +21,9 @@ static int64_t page_of(const heed_form_state *form)
 }
 
 /* [pages][2][dim]: m, then M */
-static int64_t summary_floats(const heed_form_state *form, int dim)
+static int64_t summary_floats(const heed_form_state *form, int dim, int64_t keys)
 {
-    return (form->sizes.keys + page_of(form) - 1) / page_of(form) * 2 * dim;
+    return (keys + page_of(form) - 1) / page_of(form) * 2 * dim;
 }
 
 /* A quarter of the keys, rounded up, as Twilight takes for its candidates. */
@@ -41,37 +44,33 @@ static void summarise(const heed_form_state *form, const heed_rows *keys, int64_
         const bool first = (key0 + i) % page == 0;
         for (int c = 0; c < dim; c++) {
             const float low = first ? INFINITY : least[c], high = first ? -INFINITY : most[c];
-            least[c] = key[c] < low ? key[c] : low;
-            most[c] = key[c] > high ? key[c] : high;
+            const float odd = key[c] - key[c]; /* NaN where the entry is no finite number, for good */
+            least[c] = (key[c] < low ? key[c] : low) + odd;
+            most[c] = (key[c] > high ? key[c] : high) + odd;
         }
     }
 }
 
-static float bound(const float *restrict query, const float *restrict least, const float *restrict most,
-                   int dim)
+/* max(q m, q M) is q m for q < 0, else q M. */
+static void block_query(const heed_form_state *form, const float *restrict query, int dim,
+                        float *restrict out)
 {
-    float sum = 0;
-#pragma omp simd reduction(+ : sum)
+    (void)form;
     for (int c = 0; c < dim; c++) {
-        const float low = query[c] * least[c], high = query[c] * most[c];
-        sum += low > high ? low : high;
+        out[c] = query[c] < 0 ? query[c] : 0;
+        out[dim + c] = query[c] < 0 ? 0 : query[c];
     }
-    return sum;
 }
 
-static void choose(const heed_form_state *form, heed_row *row)
+static void choose_blocks(const heed_form_state *form, heed_block_row *row)
 {
-    const int64_t page = page_of(form), current = heed_block_current(row, page);
-    if (current < 0)
-        return;
-    for (int64_t b = 0; b <= current; b++) {
-        const float *least = row->summary + b * 2 * row->dim;
-        row->work[b] = heed_block_is_open(row, b, page)
-                           ? heed_block_value(bound(row->query_row, least, least + row->dim, row->dim))
-                           : -INFINITY;
-    }
-    const int64_t budget = (heed_arg_int(form, 1) + page - 1) / page;
-    heed_keep_blocks(row, page, current, budget - 1);
+    const int64_t page = page_of(form), budget = (heed_arg_int(form, 1) + page - 1) / page;
+    heed_keep_blocks(row, budget - 1);
+}
+
+static heed_block_rule block_rule(const heed_form_state *form)
+{
+    return (heed_block_rule){.keys = page_of(form), .by_group = form->arg[2].number == 1};
 }
 
 static const heed_arg args[] = {
@@ -88,6 +87,7 @@ static const heed_arg args[] = {
      .most = INFINITY,
      .computed = "M/4",
      .summary = "keys kept a row, in whole pages"},
+    HEED_SHARE_ARG,
     {0},
 };
 
@@ -102,5 +102,8 @@ const heed_form HEED_FORM(select_quest) = {
     .resolve = resolve,
     .summary_floats = summary_floats,
     .summarise = summarise,
-    .choose = choose,
+    .choose = heed_choose_by_blocks,
+    .block_rule = block_rule,
+    .block_query = block_query,
+    .choose_blocks = choose_blocks,
 };

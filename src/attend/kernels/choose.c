@@ -1,0 +1,305 @@
+#include "attend/kernels/choose.h"
+#include "attend/kernels/decode.h"
+#include <float.h>
+#include <string.h>
+
+heed_choice heed_take_choice(heed_arena *arena, int64_t unit, int64_t keys, int rows, bool values)
+{
+    heed_choice choice = {.unit = unit, .units = (keys + unit - 1) / unit};
+    choice.stride = heed_round_up(choice.units, 16);
+    const size_t all = (size_t)choice.stride * (size_t)rows;
+    choice.state = heed_arena_take(arena, all, sizeof *choice.state);
+    choice.value = values ? heed_arena_take(arena, all, sizeof *choice.value) : NULL;
+    choice.last = heed_arena_take(arena, (size_t)rows, sizeof *choice.last);
+    return choice;
+}
+
+/* ---- what rows see ---- */
+
+/* Marks the blocks that keys first .. end-1 lie in. */
+static void mark(const heed_choice *choice, int64_t first, int64_t end, uint8_t flag, uint8_t *state)
+{
+    for (int64_t u = first / choice->unit; u * choice->unit < end; u++)
+        state[u] |= flag;
+}
+
+/* A run of HEED_SUB keys that is open to some pairs only. */
+static void see_partly(const heed_run *run, const heed_pipeline *pipeline, const heed_query_block *query,
+                       int first, int rows, int64_t row0, int64_t key0, const heed_choice *choice,
+                       heed_sight *sight)
+{
+    const int64_t group = heed_kv_head_of(run->plan, query->head);
+    const int64_t left = heed_key_count(run, query->batch, group) - key0;
+    const int count = left < HEED_SUB ? (int)left : HEED_SUB;
+    const int32_t *from = heed_key_positions(run, query->batch, group) + key0;
+    int32_t pos[HEED_SUB];
+    for (int j = 0; j < HEED_SUB; j++)
+        pos[j] = j < count ? from[j] : pos[j - 1] + (pos[j - 1] < HEED_POSITION_LIMIT);
+    const bool contiguous = run->default_positions || heed_runs_by_one(pos, HEED_SUB);
+    for (int i = 0; i < rows; i += HEED_STRIP) {
+        const int here = rows - i < HEED_STRIP ? rows - i : HEED_STRIP;
+        const heed_tile tile = {.rows = here,
+                                .cols = HEED_SUB,
+                                .batch = query->batch,
+                                .head = query->head,
+                                .kv_head = (int)group,
+                                .query0 = query->query0 + first + i,
+                                .key0 = key0,
+                                .query_pos = query->pos + first + i,
+                                .key_pos = pos,
+                                .contiguous = query->contiguous && contiguous,
+                                .inputs = heed_inputs_of(run, group)};
+        const uint8_t *open = heed_mask_tile(run, pipeline, &tile, sight);
+        for (int r = 0; r < here; r++) {
+            uint8_t *state = choice->state + (row0 + i + r) * choice->stride;
+            int64_t *last = &choice->last[row0 + i + r];
+            for (int j = 0; j < count; j++) {
+                const bool is_open = open[r * HEED_KEYS + j];
+                state[(key0 + j) / choice->unit] |= is_open ? HEED_SEEN : HEED_UNSEEN;
+                *last = is_open && key0 + j > *last ? key0 + j : *last;
+            }
+        }
+    }
+}
+
+void heed_choice_see(const heed_run *run, const heed_pipeline *pipeline, const heed_query_block *query,
+                     int first, int rows, int64_t row0, const heed_choice *choice, heed_sight *sight)
+{
+    const int64_t keys = heed_key_count(run, query->batch, heed_kv_head_of(run->plan, query->head));
+    uint8_t *state = choice->state + row0 * choice->stride;
+    memset(state, 0, (size_t)choice->stride);
+    choice->last[row0] = -1;
+    const heed_query_range range = heed_range_of(run, query, first, rows);
+    const uint8_t *sub = keys > 0 ? heed_all_sub_states(run, pipeline, &range, sight) : NULL;
+    for (int64_t key0 = 0; key0 < keys; key0 += HEED_SUB) {
+        const int64_t end = key0 + HEED_SUB < keys ? key0 + HEED_SUB : keys;
+        const uint8_t seen = sub[key0 / HEED_SUB];
+        if (seen == HEED_PARTLY)
+            continue;
+        mark(choice, key0, end, seen == HEED_OPEN ? HEED_SEEN : HEED_UNSEEN, state);
+        choice->last[row0] = seen == HEED_OPEN ? end - 1 : choice->last[row0];
+    }
+    for (int r = 1; r < rows; r++)
+        heed_choice_copy(choice, row0, row0 + r, 1);
+    for (int64_t key0 = 0; key0 < keys; key0 += HEED_SUB)
+        if (sub[key0 / HEED_SUB] == HEED_PARTLY)
+            see_partly(run, pipeline, query, first, rows, row0, key0, choice, sight);
+}
+
+void heed_choice_copy(const heed_choice *choice, int64_t from, int64_t to, int rows)
+{
+    memcpy(choice->state + to * choice->stride, choice->state + from * choice->stride,
+           (size_t)(rows * choice->stride));
+    memcpy(choice->last + to, choice->last + from, (size_t)rows * sizeof *choice->last);
+}
+
+bool heed_sees_alike(const heed_run *run, const heed_pipeline *pipeline)
+{
+    for (int n = 0; n < pipeline->wheres; n++) {
+        if (pipeline->where[n].kind != HEED_WHERE_LEAF)
+            continue;
+        const heed_form *form = pipeline->form[pipeline->where[n].form].form;
+        if (!heed_built_in(form) || (form->flags & HEED_NEEDS_MASK && run->inputs->mask_head_stride != 0))
+            return false;
+    }
+    return true;
+}
+
+/* ---- what is chosen ---- */
+
+/* NaN comes from keys that the row does not see, or that are not finite: nothing is known of such a block, so
+ * it comes first. */
+static float known(float value)
+{
+    return value != value ? INFINITY : value > -FLT_MAX ? value : -FLT_MAX;
+}
+
+static void pool_heads(const heed_choice *choice, int heads, int row, int64_t apart)
+{
+    float *first = choice->value + row * choice->stride;
+    for (int64_t u = 0; u < choice->units; u++)
+        first[u] = known(first[u]);
+    for (int h = 1; h < heads; h++) {
+        const float *value = first + h * apart * choice->stride;
+        for (int64_t u = 0; u < choice->units; u++)
+            first[u] = known(value[u]) > first[u] ? known(value[u]) : first[u];
+    }
+    for (int h = 1; h < heads; h++)
+        memcpy(first + h * apart * choice->stride, first, (size_t)choice->units * sizeof *first);
+}
+
+/* Whether all heads see the same of the keys, in this row. */
+static bool see_alike(const heed_choice *choice, int heads, int row, int64_t apart)
+{
+    bool alike = true;
+    for (int h = 1; h < heads && alike; h++) {
+        const int64_t other = row + h * apart;
+        alike = choice->last[row] == choice->last[other] &&
+                memcmp(choice->state + row * choice->stride, choice->state + other * choice->stride,
+                       (size_t)choice->units) == 0;
+    }
+    return alike;
+}
+
+static void decide_row(const heed_form_state *form, const heed_choice *choice, int64_t row, float *work)
+{
+    uint8_t *state = choice->state + row * choice->stride;
+    const int64_t last = choice->last[row];
+    if (last < 0)
+        return;
+    heed_block_row view = {.blocks = (int)(last / choice->unit) + 1,
+                           .current = (int)(last / choice->unit),
+                           .value = choice->value + row * choice->stride,
+                           .work = work};
+    for (int u = 0; u < view.blocks; u++)
+        view.value[u] = state[u] & HEED_SEEN ? known(view.value[u]) : -INFINITY;
+    form->form->choose_blocks(form, &view);
+    for (int u = 0; u < view.blocks; u++)
+        state[u] = view.value[u] == -INFINITY ? HEED_UNSEEN : state[u];
+}
+
+void heed_choice_decide(const heed_pipeline *pipeline, const heed_choice *choice, int heads, int rows,
+                        int64_t apart, float *work)
+{
+    const heed_form_state *form = heed_block_selector(pipeline);
+    const bool by_group = form->form->block_rule(form).by_group;
+    for (int i = 0; i < rows; i++) {
+        const bool alike = by_group && see_alike(choice, heads, i, apart);
+        if (by_group)
+            pool_heads(choice, heads, i, apart);
+        decide_row(form, choice, i, work);
+        for (int h = 1; h < heads; h++) {
+            if (alike)
+                heed_choice_copy(choice, i, h * apart + i, 1);
+            else
+                decide_row(form, choice, h * apart + i, work);
+        }
+    }
+}
+
+/* ---- summaries ---- */
+
+#define CHUNK 1024 /* keys that are summarised at a time, in whole blocks */
+
+/* Floats before this pipeline's block selector in a summary of `keys` keys that came with them. */
+static int64_t floats_before(const heed_run *run, const heed_pipeline *pipeline, int64_t keys)
+{
+    const heed_plan *plan = run->plan;
+    int64_t floats = 0;
+    for (int p = 0; p < plan->pipelines; p++)
+        for (int n = 0; n < plan->pipeline[p].selects; n++) {
+            const heed_form_state *form = &plan->pipeline[p].form[plan->pipeline[p].select[n]];
+            if (&run->pipeline[p] == pipeline && plan->pipeline[p].select[n] == pipeline->by_blocks)
+                return floats;
+            if (form->form->summary_floats)
+                floats += form->form->summary_floats(form, plan->pipeline[p].row_dim, keys);
+        }
+    return floats;
+}
+
+/* The summary of block u that came with the keys, and in *count how many blocks follow one another there. */
+static const float *given_summary(const heed_run *run, const heed_pipeline *pipeline, int batch, int group,
+                                  int64_t u, int64_t floats, int64_t *count)
+{
+    const heed_tensor *given = &run->extra->summaries;
+    const heed_problem *problem = &run->plan->problem;
+    const int64_t unit = heed_block_selector(pipeline)->form->block_rule(heed_block_selector(pipeline)).keys;
+    const char *data = (const char *)given->data + group * given->stride[1];
+    if (!run->summaries_paged) {
+        *count = INT64_MAX;
+        data += batch * given->stride[0];
+        return (const float *)(const void *)data + floats_before(run, pipeline, problem->keys) + u * floats;
+    }
+    const int64_t key = u * unit, page = key / problem->page, within = key % problem->page / unit;
+    const char *entry =
+        run->page_table + batch * run->page_step[0] + group * run->page_step[1] + page * run->page_step[2];
+    *count = problem->page / unit - within;
+    data += *(const int32_t *)(const void *)entry * given->stride[0];
+    return (const float *)(const void *)data + floats_before(run, pipeline, problem->page) + within * floats;
+}
+
+int64_t heed_block_floats(const heed_pipeline *pipeline)
+{
+    int64_t most = 0;
+    for (int n = 0; n < pipeline->selects; n++) {
+        const heed_form_state *form = &pipeline->form[pipeline->select[n]];
+        if (!form->form->block_rule)
+            continue;
+        const int64_t unit = form->form->block_rule(form).keys;
+        const int64_t floats = form->form->summary_floats(form, pipeline->row_dim, unit);
+        most = floats > most ? floats : most;
+    }
+    return most;
+}
+
+heed_value_work heed_take_value_work(heed_arena *arena, int rows)
+{
+    heed_value_work work = {0};
+    work.row = heed_arena_take(arena, HEED_KEYS + HEED_AHEAD, sizeof *work.row);
+    work.product = heed_arena_take(arena, (size_t)rows * HEED_KEYS, sizeof *work.product);
+    return work;
+}
+
+void heed_choice_values(const heed_run *run, const heed_pipeline *pipeline, const float *made, int batch,
+                        int group, int64_t first, int64_t count, int rows, const float *query, float *value,
+                        int64_t value_stride, heed_value_work *work)
+{
+    const int64_t floats = heed_block_floats(pipeline);
+    for (int64_t u = first; u < first + count; u += HEED_KEYS) {
+        const int here = first + count - u < HEED_KEYS ? (int)(first + count - u) : HEED_KEYS;
+        int64_t left = 0;
+        const float *summary = NULL;
+        for (int i = 0; i < here; i++, left--, summary += floats) {
+            if (left == 0)
+                summary = made ? made + (u + i) * floats
+                               : given_summary(run, pipeline, batch, group, u + i, floats, &left);
+            work->row[i] = (const char *)summary;
+        }
+        for (int i = here; i < HEED_KEYS + HEED_AHEAD; i++)
+            work->row[i] = work->row[here - 1];
+        const heed_decode_rows blocks = {.type = HEED_F32,
+                                         .count = (int)heed_round_up(here, HEED_SUB),
+                                         .dim = (int)floats,
+                                         .row = work->row,
+                                         .far = 8};
+        heed_decode_scores(&blocks, rows, query, heed_block_stride(pipeline), work->product);
+        for (int r = 0; r < rows; r++)
+            memcpy(value + r * value_stride + (u - first), work->product + r * HEED_KEYS,
+                   (size_t)here * sizeof *value);
+    }
+}
+
+int64_t heed_summaries_floats(const heed_plan *plan, const heed_pipeline *pipeline)
+{
+    const heed_form_state *form = heed_block_selector(pipeline);
+    if (!form || plan->problem.with & HEED_WITH_SUMMARIES)
+        return 0;
+    return form->form->summary_floats(form, pipeline->row_dim, plan->problem.keys);
+}
+
+static int64_t chunk_keys(const heed_form_state *form)
+{
+    const int64_t unit = form->form->block_rule(form).keys;
+    return unit < CHUNK ? CHUNK / unit * unit : unit;
+}
+
+int64_t heed_summaries_chunks(const heed_plan *plan, const heed_pipeline *pipeline)
+{
+    const heed_form_state *form = heed_block_selector(pipeline);
+    if (heed_summaries_floats(plan, pipeline) == 0)
+        return 0;
+    return (plan->problem.keys + chunk_keys(form) - 1) / chunk_keys(form);
+}
+
+void heed_summaries_make(const heed_run *run, const heed_pipeline *pipeline, int batch, int group,
+                         int64_t chunk, heed_row_work *work, float *made)
+{
+    const heed_form_state *form = heed_block_selector(pipeline);
+    const int64_t step = chunk_keys(form), keys = heed_key_count(run, batch, group);
+    const int64_t end = (chunk + 1) * step < keys ? (chunk + 1) * step : keys;
+    for (int64_t key0 = chunk * step; key0 < end; key0 += HEED_KEYS) {
+        heed_rows rows = heed_prepared_keys(run, pipeline, batch, group, key0,
+                                            end - key0 < HEED_KEYS ? (int)(end - key0) : HEED_KEYS, work);
+        form->form->summarise(form, &rows, key0, made);
+    }
+}
