@@ -3,7 +3,7 @@
 _heed()
 {
     local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]} command=${COMP_WORDS[1]}
-    local commands="attend explain forms random info convert tokenize run logits perplexity compare eval tune embed map bench help"
+    local commands="attend explain forms random info convert tokenize run logits perplexity compare eval tune embed map cache bench help"
     COMPREPLY=()
 
     if ((COMP_CWORD == 1)); then
@@ -76,6 +76,11 @@ _heed()
     logits)
         COMPREPLY=($(compgen -W "--model --prompt --file --top --positions --attention --cache --exact --threads
             --parse-special --json --help" -- "$word"))
+        ;;
+    cache)
+        COMPREPLY=($(compgen -W "show --model --prompt --file --output --context --attention --cache --exact --threads
+            --parse-special --json --help" -- "$word"))
+        [[ $word == -* ]] || COMPREPLY+=($(compgen -f -- "$word"))
         ;;
     map)
         COMPREPLY=($(compgen -W "--model --prompt --file --output --layer --head --grid --tokens --summary --attention --cache

@@ -191,6 +191,35 @@ static void wrong_wishes_are_refused(void **state)
     }
 }
 
+static void a_saved_session_is_gone_on_from(void **state)
+{
+    (void)state;
+    static char first[sizeof ran.out];
+    run("run -m smollm2 -p 'The capital of France is' -n 6 --session session.heed --threads 1");
+    assert_int_equal(ran.status, 0);
+    strcpy(first, ran.out);
+    run("run -m smollm2 -p 'The capital of France is' -n 6 --session session.heed --threads 1 --json");
+    assert_int_equal(ran.status, 0);
+    cJSON *line = line_of(0);
+    assert_true(number_of(line, "reused") == 4 && number_of(line, "read") == 1);
+    assert_int_equal(strncmp(first, text_of(line, "text"), strlen(text_of(line, "text"))), 0);
+    cJSON_Delete(line);
+    run("cache show session.heed -m smollm2");
+    assert_int_equal(ran.status, 0);
+    assert_non_null(strstr(ran.out, "100.0 % 0-"));
+    run("run -m smollm2 -p 'The capital' -n 1 --session session.heed --cache q8");
+    assert_int_equal(ran.status, 2);
+    assert_non_null(strstr(ran.err, "keys q8"));
+    run("cache show -m smollm2 -p 'one two three four five six seven eight' --json --attention "
+        "'cache=fifo(budget=4)'");
+    assert_int_equal(ran.status, 0);
+    line = line_of(0);
+    assert_true(number_of(line, "keys") == 4 && number_of(line, "read") == 8);
+    cJSON_Delete(line);
+    run("cache keep -m smollm2 -p x");
+    assert_int_equal(ran.status, 2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -204,6 +233,7 @@ int main(void)
         cmocka_unit_test(a_conversation_reuses_what_was_read),
         cmocka_unit_test(an_interrupt_leaves_what_was_written),
         cmocka_unit_test(wrong_wishes_are_refused),
+        cmocka_unit_test(a_saved_session_is_gone_on_from),
     };
     if (!fetched_model("smollm2.gguf"))
         return TEST_SKIPPED;

@@ -243,7 +243,8 @@ static void a_matrix_has_a_cell_of_the_right_colour_for_each_weight(void **state
         weights[i * N + i / 2] = 1.0f; /* all the darkest colour */
     heed_plot_pool *pool = make_pool(1, N, N, HEED_PLOT_SIDE);
     heed_plot_pool_add_matrix(pool, 0, weights);
-    const heed_plot_matrix plot = {"Layer 1, head 2", "a subtitle", pool, 0, tokens, tokens, 0, 0};
+    const heed_plot_matrix plot = {
+        .title = "Layer 1, head 2", .subtitle = "a subtitle", .pool = pool, .query = tokens, .key = tokens};
     if (heed_plot_draw_matrix("m.png", &plot) || heed_plot_draw_matrix("again.png", &plot) ||
         heed_plot_draw_matrix("m.svg", &plot))
         fail_msg("%s", heed_message());
@@ -269,7 +270,8 @@ static void pictures_of_any_length_stay_small(void **state)
         float *weights = make_weights(n);
         heed_plot_pool *pool = make_pool(1, n, n, HEED_PLOT_SIDE);
         heed_plot_pool_add_matrix(pool, 0, weights);
-        const heed_plot_matrix plot = {"A head", NULL, pool, 0, tokens, tokens, 7, 0};
+        const heed_plot_matrix plot = {
+            .title = "A head", .pool = pool, .query = tokens, .key = tokens, .query0 = 7};
         if (heed_plot_draw_matrix("m.png", &plot) || heed_plot_draw_matrix("m.svg", &plot))
             fail_msg("%s", heed_message());
         cairo_surface_t *picture = read_picture("m.png");
@@ -373,7 +375,7 @@ static void a_picture_that_cannot_be_written_leaves_nothing(void **state)
     const float one = 1.0f;
     heed_plot_pool *pool = make_pool(1, 1, 1, HEED_PLOT_SIDE);
     heed_plot_pool_add_matrix(pool, 0, &one);
-    const heed_plot_matrix plot = {NULL, NULL, pool, 0, NULL, NULL, 0, 0};
+    const heed_plot_matrix plot = {.pool = pool};
     assert_int_equal(heed_plot_draw_matrix("m.jpg", &plot), HEED_INVALID);
     assert_said(heed_message(), "must end in .png or .svg");
     assert_int_equal(heed_plot_draw_matrix("no/m.png", &plot), HEED_IO);

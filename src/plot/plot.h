@@ -42,8 +42,9 @@ typedef struct heed_plot_matrix {
     const char *title, *subtitle; /* UTF-8; may be NULL */
     const heed_plot_pool *pool;
     int64_t map;
-    const heed_plot_token *query, *key; /* [queries], [keys]; NULL: positions as numbers */
-    int64_t query0, key0;               /* positions of the first ones */
+    const heed_plot_token *query, *key;  /* [queries], [keys]; NULL: positions as numbers */
+    int64_t query0, key0;                /* positions of the first ones */
+    const char *down, *across, *measure; /* what rows, columns and values are; NULL: queries, keys, weights */
 } heed_plot_matrix;
 heed_status heed_plot_draw_matrix(const char *path, const heed_plot_matrix *plot);
 

@@ -129,9 +129,19 @@ static void draw_key_labels(cairo_t *cairo, const layout *all, double left)
     }
 }
 
+static const char *down(const heed_plot_matrix *plot)
+{
+    return plot->down ? plot->down : "query: the token that looks";
+}
+
+static const char *across(const heed_plot_matrix *plot)
+{
+    return plot->across ? plot->across : "key: the token looked at";
+}
+
 static void draw_axis_names(cairo_t *cairo, const layout *all, double left)
 {
-    static const char queries[] = "query: the token that looks", keys[] = "key: the token looked at";
+    const char *queries = down(all->plot), *keys = across(all->plot);
     const heed_fonts *fonts = &all->type.text;
     cairo_set_source_rgb(cairo, 0.35, 0.35, 0.35);
     heed_text_draw(cairo, fonts, left, all->heading + 1.3 * fonts->size, keys);
@@ -147,7 +157,7 @@ static void draw_axis_names(cairo_t *cairo, const layout *all, double left)
 
 static double panel_width(const layout *all)
 {
-    return fmax(all->width, heed_text_width(&all->type.text, "key: the token looked at"));
+    return fmax(all->width, heed_text_width(&all->type.text, across(all->plot)));
 }
 
 static heed_status draw(cairo_t *cairo, const layout *all)
@@ -166,7 +176,7 @@ static heed_status draw(cairo_t *cairo, const layout *all)
         TRY(heed_cells_draw(cairo, plot->pool, plot->map, values[i], &colours, left, all->top, all->pixels));
         left += floor(panel_width(all)) + 20.0;
         heed_colour_bar(cairo, &all->type.label, left, all->top + 4.0, bar, &colours,
-                        all->panels == 1 ? "weight"
+                        all->panels == 1 ? plot->measure ? plot->measure : "weight"
                         : i              ? "mean"
                                          : "largest");
         left += HEED_BAR_WIDTH;
@@ -186,7 +196,7 @@ heed_status heed_plot_draw_matrix(const char *path, const heed_plot_matrix *plot
         heed_heading_width(&all.type, plot->title, plot->subtitle, all.panels > 1 ? all.note : NULL);
     const double width =
         fmax(all.left + all.panels * (panel_width(&all) + 20.0 + HEED_BAR_WIDTH), needed + 2 * MARGIN);
-    const double least = fmax(HEED_BAR_LEAST, heed_text_width(&all.type.text, "query: the token that looks"));
+    const double least = fmax(HEED_BAR_LEAST, heed_text_width(&all.type.text, down(plot)));
     heed_status status = heed_canvas_open(&canvas, path, width, all.top + fmax(all.height, least) + MARGIN);
     if (!status) {
         const heed_status drawn = draw(canvas.cairo, &all);
