@@ -28,7 +28,7 @@ heed_axis heed_axis_for(const double *value, int points, bool powers)
 
 int heed_axis_ticks(const heed_axis *a, double *tick)
 {
-    static const double steps[] = {1.0, 2.0, 5.0};
+    static const double coarse[] = {1.0, 2.0, 5.0}, fine[] = {1.0, 1.5, 2.0, 3.0, 5.0, 7.0};
     int count = 0;
     if (!a->powers) {
         double step = pow(10.0, floor(log10(a->high - a->low)) - 1.0);
@@ -38,7 +38,8 @@ int heed_axis_ticks(const heed_axis *a, double *tick)
             tick[count++] = fabs(x) < 1e-9 * step ? 0.0 : x;
         return count;
     }
-    const int between = a->high - a->low > 2.0 ? 1 : 3, every = (int)ceil((a->high - a->low) / HEED_TICKS);
+    const double range = a->high - a->low, *const steps = range < 1.0 ? fine : coarse;
+    const int between = range < 1.0 ? 6 : range < 2.0 ? 3 : 1, every = (int)ceil(range / HEED_TICKS);
     for (int power = (int)floor(a->low); power <= (int)ceil(a->high); power += every)
         for (int i = 0; i < between && count < HEED_TICKS; i++) {
             const double x = steps[i] * pow(10.0, power);
