@@ -114,9 +114,9 @@ static int64_t number_of(heed_facts *facts, const char *gguf, const char *json)
 {
     const cJSON *item = heed_fact_json(facts, json);
     const heed_meta *meta = heed_fact_meta(facts, gguf);
-    return item && cJSON_IsNumber(item)          ? (int64_t)item->valuedouble
-           : meta && meta->kind == HEED_META_INT ? meta->whole
-                                                 : -1;
+    if (item && cJSON_IsNumber(item) && fabs(item->valuedouble) < 9e15)
+        return (int64_t)item->valuedouble;
+    return meta && meta->kind == HEED_META_INT ? meta->whole : -1;
 }
 
 /* Notes on what config.json, or the metadata, says otherwise than the tensors and the tokeniser. */
