@@ -128,9 +128,10 @@ typedef struct heed_policy {
 
     /** Shapes scores after the judge: chunks that go together, smoothing. */
     void (*regroup)(const heed_form_state *form, const heed_shares *shares, float *work);
-    /** Shares out room by layer: the budget of this layer's heads, so that the mean over the layers is
-     * `budget`. */
-    int64_t (*layer_budget)(const heed_form_state *form, int64_t layer, int64_t layers, int64_t budget);
+    /** Shares out room by layer: the budget of this layer's heads, at most `visible`, so that the mean over
+     * the layers is `budget`. */
+    int64_t (*layer_budget)(const heed_form_state *form, int64_t layer, int64_t layers, int64_t budget,
+                            int64_t visible);
     /** Shares out room among the kv heads of one layer. */
     void (*share_out)(const heed_form_state *form, const heed_shares *shares, float *work);
     bool bounds; /**< share_out finds a budget by itself, so that the judge needs none */

@@ -218,7 +218,7 @@ int64_t heed_layer_budget(const heed_chain *chain, int judge, int64_t visible)
     for (int f = judge + 1; f < heed_chain_next_judge(chain, judge + 1); f++) {
         const heed_policy *policy = chain->form[f].form->policy;
         if (policy->layer_budget)
-            budget = policy->layer_budget(&chain->form[f], chain->layer, chain->layers, budget);
+            budget = policy->layer_budget(&chain->form[f], chain->layer, chain->layers, budget, visible);
     }
     return budget < 1 ? 1 : budget;
 }

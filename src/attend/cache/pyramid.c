@@ -3,19 +3,22 @@
  *     budget of the last layer  = budget / beta
  *     budget of the first layer = 2 budget - that of the last,     the others on the line between
  *
- * so that the mean over the layers is `budget`. With one layer it is `budget`. Where a layer's share is more
- * than it holds, the rest is not used. Cai et al.: PyramidKV: Dynamic KV Cache Compression based on Pyramidal
- * Information Funneling, 2024; there the window of SnapKV comes on top of the pyramid, here it is inside.
+ * so that the mean over the layers is `budget`; where the first would get more than it can see, it gets that
+ * and the last 2 budget less that. With one layer it is `budget`. Cai et al.: PyramidKV: Dynamic KV Cache
+ * Compression based on Pyramidal Information Funneling, 2024; there the window of SnapKV comes on top of the
+ * pyramid, here it is inside.
  */
 #include "attend/cache/judge.h"
 
 enum { BETA };
 
-static int64_t layer_budget(const heed_form_state *form, int64_t layer, int64_t layers, int64_t budget)
+static int64_t layer_budget(const heed_form_state *form, int64_t layer, int64_t layers, int64_t budget,
+                            int64_t visible)
 {
     if (layers < 2)
         return budget;
-    const double last = (double)budget / form->arg[BETA].number, first = 2.0 * (double)budget - last;
+    const double least = (double)budget / form->arg[BETA].number, most = 2.0 * (double)budget - least;
+    const double first = most < (double)visible ? most : (double)visible, last = 2.0 * (double)budget - first;
     return (int64_t)(first + (last - first) * (double)layer / (double)(layers - 1) + 0.5);
 }
 
