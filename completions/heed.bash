@@ -3,7 +3,7 @@
 _heed()
 {
     local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]} command=${COMP_WORDS[1]}
-    local commands="attend explain forms random info convert tokenize run logits perplexity compare eval tune embed map cache bench help"
+    local commands="attend explain forms random info convert tokenize run logits perplexity compare eval tune embed map cache train bench help"
     COMPREPLY=()
 
     if ((COMP_CWORD == 1)); then
@@ -105,6 +105,10 @@ _heed()
     embed)
         COMPREPLY=($(compgen -W "--model --prompt --file --pooling --raw --tokens --truncate --exact --threads
             --parse-special --json --help" -- "$word"))
+        ;;
+    train)
+        COMPREPLY=($(compgen -W "--output --set --resume --stop-after --threads --keys --json --help" -- "$word"))
+        [[ $word == -* ]] || COMPREPLY=($(compgen -f -- "$word"))
         ;;
     bench)
         COMPREPLY=($(compgen -W "attention decode cache backward sparse forms statistics product model peak --model --threads --rounds --isa --kernel

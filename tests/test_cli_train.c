@@ -103,6 +103,62 @@ static void going_on_is_not_stopping(void **state)
     }
 }
 
+/* A class of the whole sequence: which symbol is among the noise? */
+static void classes_are_learnt(void **state)
+{
+    (void)state;
+    run("train --set 'data = needle(6, 4)' --set objective=class --set attention=position=rope --set "
+        "width=32 --set heads=2 "
+        "--set layers=1 --set batch=16 --set steps=150 --set rate=3e-3 -o class --json");
+    if (ran.status)
+        fail_msg("%s", ran.err);
+    const char *accuracy = strstr(ran.out, "\"accuracy\": ");
+    assert_non_null(accuracy);
+    if (!(strtod(accuracy + 12, NULL) >= 0.95))
+        fail_msg("%s", ran.out);
+}
+
+/* Parameters of forms are made under the layer's name, learnt and kept. */
+static void parameters_of_forms_are_learnt(void **state)
+{
+    (void)state;
+    int64_t count;
+    run("train " TINY "--set 'attention = position=t5(buckets=4) + fire; normalise=sink; where=causal' --set "
+                      "steps=5 -o forms");
+    if (ran.status)
+        fail_msg("%s", ran.err);
+    assert_said(ran.out, "its attention is not plain rope");
+    static const char *const names[] = {"position.t5.b", "position.fire.b2", "normalise.sink.sink"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char name[100];
+        snprintf(name, sizeof name, "model.layers.0.self_attn.%s", names[i]);
+        float *values = read_values("forms/model.safetensors", name, &count);
+        bool moved = false;
+        for (int64_t j = 0; j < count; j++)
+            moved = moved || values[j] != 0.0f;
+        assert_true(moved);
+        free(values);
+    }
+}
+
+static void recipes_run(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"copy", "induction", "recall", "bytes"};
+    write_text("text.txt", "");
+    assert_int_equal(system("for i in $(seq 999); do echo \"line $i of a text\"; done >text.txt"), 0);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        run("train " HEED_TEST_DATA
+            "/../recipes/train/%s.train --set steps=1 --set eval_sequences=2 --set batch=2 -o recipe%zu",
+            names[i], i);
+        if (ran.status)
+            fail_msg("%s: %s", names[i], ran.err);
+    }
+    assert_said(ran.out, "heed run -m recipe3");
+    run("run -m recipe3 -p 'line 3' -n 4");
+    assert_int_equal(ran.status, 0);
+}
+
 static void wrong_configs_are_refused_with_the_nearest(void **state)
 {
     (void)state;
@@ -202,6 +258,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(copying_is_learnt),
+        cmocka_unit_test(classes_are_learnt),
+        cmocka_unit_test(parameters_of_forms_are_learnt),
+        cmocka_unit_test(recipes_run),
         cmocka_unit_test(bits_do_not_depend_on_threads),
         cmocka_unit_test(going_on_is_not_stopping),
         cmocka_unit_test(wrong_configs_are_refused_with_the_nearest),

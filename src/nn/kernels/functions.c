@@ -2,6 +2,19 @@
 #include "nn/kernels/functions.h"
 #include "nn/kernels/parts.h"
 
+/* to (+)= from */
+static void put(const float *from, float *to, bool add, int64_t n)
+{
+    if (to && add)
+#pragma omp simd
+        for (int64_t i = 0; i < n; i++)
+            to[i] += from[i];
+    else if (to)
+#pragma omp simd
+        for (int64_t i = 0; i < n; i++)
+            to[i] = from[i];
+}
+
 #define FUNCTION_LOOPS(kind, name, f, slope)                                                                 \
     static void name##_forward(const float *in, float *out, int64_t n)                                       \
     {                                                                                                        \
@@ -29,10 +42,33 @@
         }                                                                                                    \
     }
 
+/* Both gradients at once, as they share most of what they compute. Either may be NULL: it goes to a place
+ * that nobody reads. */
+#define GATE_BACK_LOOP(kind, name, f, slope)                                                                 \
+    static void name##_gate_back(const float *gate, const float *in, const float *dy, float *dgate,          \
+                                 bool add_gate, float *dx, bool add_x, int64_t n)                            \
+    {                                                                                                        \
+        enum { PIECE = 512 };                                                                                \
+        float part[PIECE] __attribute__((aligned(64))), aside[PIECE] __attribute__((aligned(64)));           \
+        for (int64_t from = 0; from < n; from += PIECE) {                                                    \
+            const int64_t size = n - from < PIECE ? n - from : PIECE;                                        \
+            _Pragma("omp simd") for (int64_t i = 0; i < size; i++)                                           \
+            {                                                                                                \
+                const float x = gate[from + i], g = dy[from + i];                                            \
+                part[i] = (slope)*in[from + i] * g;                                                          \
+                aside[i] = (f)*g;                                                                            \
+            }                                                                                                \
+            put(part, dgate ? dgate + from : NULL, add_gate, size);                                          \
+            put(aside, dx ? dx + from : NULL, add_x, size);                                                  \
+        }                                                                                                    \
+    }
+
 HEED_FUNCTION_LINES(FUNCTION_LOOPS)
+HEED_FUNCTION_LINES(GATE_BACK_LOOP)
 
 #define FORWARD_LINE(kind, name, f, slope) [kind] = name##_forward,
 #define BACKWARD_LINE(kind, name, f, slope) [kind] = name##_backward,
+#define GATE_BACK_LINE(kind, name, f, slope) [kind] = name##_gate_back,
 #define GATE_LINE(kind, name, f, slope) [kind] = name##_gate,
 
 void heed_nn_apply_loop(heed_function f, const float *x, float *y, int64_t n)
@@ -56,29 +92,10 @@ void heed_nn_gate_loop(heed_function f, const float *gate, const float *x, float
     loops[f](gate, x, y, n);
 }
 
-/* In pieces that stay in the nearest cache: dx = f(gate) dy, then dgate = f'(gate) (x dy). */
 void heed_nn_gate_back_loop(heed_function f, const float *gate, const float *x, const float *dy, float *dgate,
                             bool add_gate, float *dx, bool add_x, int64_t n)
 {
-    enum { PIECE = 512 };
-    float part[PIECE] __attribute__((aligned(64))); /* loops treat aligned entries alike */
-    for (int64_t from = 0; from < n; from += PIECE) {
-        const int64_t size = n - from < PIECE ? n - from : PIECE;
-        if (dgate) {
-#pragma omp simd
-            for (int64_t i = 0; i < size; i++)
-                part[i] = x[from + i] * dy[from + i];
-            back_loops[f](gate + from, part, dgate + from, add_gate, size);
-        }
-        if (!dx)
-            continue;
-        heed_nn_gate_loop(f, gate + from, dy + from, part, size);
-        if (add_x)
-#pragma omp simd
-            for (int64_t i = 0; i < size; i++)
-                dx[from + i] += part[i];
-        else
-            for (int64_t i = 0; i < size; i++)
-                dx[from + i] = part[i];
-    }
+    static void (*const loops[])(const float *, const float *, const float *, float *, bool, float *, bool,
+                                 int64_t) = {HEED_FUNCTION_LINES(GATE_BACK_LINE)};
+    loops[f](gate, x, dy, dgate, add_gate, dx, add_x, n);
 }
