@@ -185,6 +185,39 @@ static void a_cut_behind_what_was_dropped_is_refused(void **state)
     close_small(&small);
 }
 
+/* Also where a page was cut and filled with other keys in between. */
+static void summaries_beside_the_keys_choose_the_same_pages(void **state)
+{
+    (void)state;
+    small_model small;
+    open_small(&small, "llama", true);
+    static int32_t tokens[LONG];
+    make_text(&small, tokens, LONG);
+    const heed_session_options options = {.context = LONG,
+                                          .sequences = 2,
+                                          .chunk = 90,
+                                          .threads = 2,
+                                          .attention = "select=quest(page=16, budget=64)"};
+    heed_session *session = new_session(small.model, &options);
+    const size_t columns = (size_t)small.columns;
+    float *one = malloc(columns * sizeof *one), *other = malloc(columns * sizeof *other);
+    read_text(session, 0, tokens, 500, 500, one);
+    read_text(session, 0, tokens + 500, 100, 1, one);
+    heed_session_usage usage;
+    heed_session_get_usage(session, &usage);
+    assert_true(usage.pairs_read > 0.0 && usage.pairs_read < 0.7 * usage.pairs_open);
+    must(heed_session_share(session, 0, 1, 571));
+    read_text(session, 1, tokens + 300, 60, 20,
+              other); /* overwrites a part of a page's keys, and its summary */
+    must(heed_session_cut(session, 1, 571));
+    read_text(session, 1, tokens + 571, 29, 1, other);
+    assert_memory_equal(one, other, columns * sizeof *one);
+    free(one);
+    free(other);
+    heed_session_free(session);
+    close_small(&small);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -193,6 +226,7 @@ int main(void)
         cmocka_unit_test(a_session_that_needs_all_keys_ends_at_its_context),
         cmocka_unit_test(a_shared_prefix_gives_the_same_bits),
         cmocka_unit_test(a_cut_behind_what_was_dropped_is_refused),
+        cmocka_unit_test(summaries_beside_the_keys_choose_the_same_pages),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -17,6 +17,8 @@ static void set_count(heed_pages *pages, int64_t layer, heed_kept_keys *list, in
     pages->side_bytes += (size_t)count * each;
     pages->side_bytes -= (size_t)list->count * each;
     list->count = count;
+    if (list->summed > count) /* a page's summary cannot let go of a key: it is made again */
+        list->summed = count / HEED_PAGE * HEED_PAGE;
 }
 
 /* Makes page `p` of a list its own. There is always a page for the copy: a pool has as many as all lists may
@@ -89,6 +91,7 @@ static void take_out(heed_pages *pages, int64_t layer, heed_kept_keys *list, int
     if (list->state)
         memmove(list->state + first * states, list->state + next * states,
                 left * (size_t)states * sizeof *list->state);
+    list->summed -= list->summed < next ? list->summed : next - first;
     set_count(pages, layer, list, list->count - (next - first));
 }
 
@@ -137,6 +140,8 @@ int64_t heed_pages_keep(heed_pages *pages, int64_t sequence, int64_t layer, int6
     if (first == list->count)
         return first;
     heed_pages_own(pages, sequence, layer, head, first);
+    if (list->summed > first)
+        list->summed = first / HEED_PAGE * HEED_PAGE;
     int64_t to = first;
     for (int64_t i = first; i < list->count; i++)
         if (keep[i])
@@ -167,6 +172,7 @@ static void share_list(heed_pages *pages, int64_t layer, const heed_kept_keys *f
         to->page[p] = from->page[p];
     }
     to->start = from->start;
+    to->summed = from->summed;
     if (from->place)
         memcpy(to->place, from->place, count * sizeof *to->place);
     if (from->position != from->place)

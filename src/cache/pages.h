@@ -33,7 +33,8 @@ typedef struct heed_pages_layer {
 
 /* What a kv head of a layer holds of a sequence. */
 typedef struct heed_kept_keys {
-    int64_t count;             /* keys held */
+    int64_t count;             /* keys held; */
+    int64_t summed;            /* the first of them that the summaries of their pages have taken in */
     int64_t start;             /* place in the text of the first of them, where places are not kept */
     int32_t *page;             /* [pages_each] */
     int32_t *place, *position; /* [most] in the text, rising; as they are compared: the same memory unless

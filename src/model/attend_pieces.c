@@ -149,6 +149,38 @@ static void take_in_all(const heed_session *session, int64_t layer, const heed_s
     }
 }
 
+/* One page's new keys go into its summary, from the stored rows. */
+static void summarise_page(const heed_session *session, int64_t layer, int64_t g, const heed_kept_keys *list,
+                           int64_t from, int64_t to)
+{
+    const heed_plan *plan = session->kind[session->layer[layer].kind].rung[0];
+    const int64_t dim = session->model->config.head_dim;
+    float *rows = session->work.key + thread_index() * 2 * HEED_KEY_ROWS * dim;
+    for (int64_t i = from, n; i < to; i += n) {
+        n = to - i < HEED_KEY_ROWS ? to - i : HEED_KEY_ROWS;
+        heed_session_load_keys(session, layer, list, i, n, rows);
+        heed_plan_summarise(plan, (int)g, HEED_PAGE, i % HEED_PAGE, rows, dim, n,
+                            heed_pages_summary(&session->pages, layer, list, i / HEED_PAGE));
+    }
+}
+
+void heed_session_summarise(const heed_session *session, int64_t layer, int64_t sequence)
+{
+    const int64_t heads = session->model->config.kv_heads;
+    const bool summed = session->kind[session->layer[layer].kind].summed;
+    for (int64_t g = 0; summed && g < heads; g++) {
+        heed_kept_keys *list = heed_pages_list(&session->pages, sequence, layer, g);
+        const int64_t first = list->summed / HEED_PAGE, end = heed_pages_for(list->count);
+#pragma omp parallel for schedule(static) num_threads(session->threads) if (end - first > 1)
+        for (int64_t page = first; page < end; page++) {
+            const int64_t from = page == first ? list->summed : page * HEED_PAGE,
+                          to = (page + 1) * HEED_PAGE < list->count ? (page + 1) * HEED_PAGE : list->count;
+            summarise_page(session, layer, g, list, from, to);
+        }
+        list->summed = list->count;
+    }
+}
+
 /* What the callbacks of one execution know. */
 typedef struct listener {
     const heed_session *session;
@@ -258,6 +290,11 @@ void heed_session_find_keys(heed_session *session, int64_t layer, const heed_pie
     extra->seq = heed_tensor_dense(work->seen, HEED_I32, 2, (int64_t[]){batch, heads});
     if (kind->started)
         extra->start = heed_tensor_dense(work->start, HEED_I32, 1, &batch);
+    if (kind->summed) { /* a page belongs to one kv head, so the step from head to head is 0 */
+        extra->summaries = heed_pages_summaries(&session->pages, layer);
+        extra->summaries.shape[1] = heads;
+        extra->summaries.stride[1] = 0;
+    }
     if (batch > 1) {
         extra->page_table = gather_tables(session, layer, piece, pieces, batch);
         return;
@@ -269,6 +306,21 @@ void heed_session_find_keys(heed_session *session, int64_t layer, const heed_pie
         extra->k_pos = by_head(HEED_I32, list->position, other->position, heads, kind->most);
     if (kind->mass)
         extra->mass = by_head(HEED_F32, list->mass, other->mass, heads, kind->most);
+}
+
+/* Pairs that were open if policies had dropped nothing: as far as `where` reaches back. */
+static double open_pairs(const heed_session *session, int64_t layer, const heed_piece *piece)
+{
+    const heed_config *c = &session->model->config;
+    double pairs = 0.0;
+    for (int64_t g = 0; g < c->kv_heads; g++) {
+        const heed_reach reach = session->layer[layer].reach[g];
+        for (int64_t t = 0; t < piece->count; t++) {
+            const int64_t before = piece->first + t + 1, most = reach.first + reach.span;
+            pairs += (double)(most < before ? most : before);
+        }
+    }
+    return pairs * (double)(c->heads / c->kv_heads);
 }
 
 /* Runs `plan` for `pieces` pieces from `piece` on, which are the plan's batch; their rows follow one another.
@@ -313,7 +365,11 @@ static heed_status run(heed_session *session, int64_t layer, const heed_plan *pl
         extra.capture.sink_context = &l;
         extra.capture.sink_heads = heads;
     }
+    double pairs[2] = {0.0, 0.0};
+    extra.capture.pairs = pairs;
     TRY(heed_attend(plan, &q, &k, &v, &out, &extra));
+    session->usage.pairs_read += pairs[0];
+    session->usage.pairs_open += session->layer[layer].chain ? open_pairs(session, layer, piece) : pairs[1];
     if (session->layer[layer].chain)
         heed_session_observe(session, layer, piece, queries);
     for (int64_t b = 0; wants->captured && b < pieces; b++)
@@ -350,8 +406,11 @@ heed_status heed_session_attend(heed_session *session, int64_t layer, const heed
     if (session->cached)
         TRY(make_room(session, layer, step));
     take_in_all(session, layer, step);
-    for (int64_t p = 0; p < step->pieces; p++)
+    for (int64_t p = 0; p < step->pieces; p++) {
         heed_session_note_queries(session, layer, &session->work.piece[p]);
+        if (session->cached)
+            heed_session_summarise(session, layer, session->work.piece[p].sequence);
+    }
     TRY(attend_all(session, layer, step));
     for (int64_t p = 0; session->cached && p < step->pieces; p++) {
         const heed_piece *piece = &session->work.piece[p];

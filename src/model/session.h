@@ -21,6 +21,7 @@ typedef struct heed_session_kind {
     bool started;                /* lists lose pages at their front: default positions begin at a start */
     bool placed;                 /* every key's position is given, */
     bool mass;                   /* and how many keys it stands for */
+    bool summed;                 /* what selectors make of keys is kept with each page */
     unsigned with;               /* captures that policies want */
     int top, window;             /* links a query; last queries whose weights policies want */
     bool prepared;               /* keys are stored as the spec prepares them */
@@ -71,12 +72,12 @@ typedef struct heed_piece {
 /* Activations and everything else that is written while reading. `rows` are those of one step; where a plan's
  * queries may reach beyond them, there is room for `most` more. */
 typedef struct heed_work {
-    float *x;          /* [rows, width] residual stream */
-    float *h;          /* [rows, width] normed, or what a part gives before it is normed */
-    float *qkv;        /* [rows + most, (heads + 2 kv_heads) head_dim] */
-    float *attended;   /* [rows + most, heads head_dim] */
-    float *up;         /* [rows, feed_forward, twice if gated] */
-    float *key;        /* [threads][2][HEED_KEY_ROWS, head_dim] keys on their way into the cache */
+    float *x;        /* [rows, width] residual stream */
+    float *h;        /* [rows, width] normed, or what a part gives before it is normed */
+    float *qkv;      /* [rows + most, (heads + 2 kv_heads) head_dim] */
+    float *attended; /* [rows + most, heads head_dim] */
+    float *up;       /* [rows, feed_forward, twice if gated] */
+    float *key;      /* [threads][2][HEED_KEY_ROWS, head_dim] keys on their way into the cache or out of it */
     int32_t *position; /* [rows + most] as the layer at work counts them */
     char *linear;      /* scratch of products */
     char *attend;      /* scratch of plans */
@@ -164,6 +165,11 @@ void heed_session_store_keys(const heed_session *session, int64_t layer, const h
                              int64_t first, int64_t count, const float *from, int64_t stride);
 void heed_session_store_values(const heed_session *session, int64_t layer, const heed_kept_keys *list,
                                int64_t first, int64_t count, const float *from, int64_t stride);
+/* Keys first... of a list as floats. session_keep.c */
+void heed_session_load_keys(const heed_session *session, int64_t layer, const heed_kept_keys *list,
+                            int64_t first, int64_t count, float *to);
+/* Brings the summaries of a layer's pages up to the keys that its lists hold. attend_pieces.c */
+void heed_session_summarise(const heed_session *session, int64_t layer, int64_t sequence);
 /* Keys and positions of pieces, as an execution of a plan for `batch` sequences takes them. */
 void heed_session_find_keys(heed_session *session, int64_t layer, const heed_piece *piece, int64_t pieces,
                             int64_t batch, heed_extra *extra);

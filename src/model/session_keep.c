@@ -204,6 +204,7 @@ static heed_status watch(heed_session *session, int64_t l, const heed_piece *pie
     for (int64_t h = 0; h < c->heads; h++) /* pairs in no tile have weight 0 */
         memset(weights_of(&w, h), 0, (size_t)(queries * w.list[h / w.group].count) * sizeof *room->weight);
     heed_extra extra = {.scratch = work->attend};
+    heed_session_summarise(session, l, piece->sequence);
     work->asked[0] = (int32_t)queries;
     extra.q_seq = heed_tensor_dense(work->asked, HEED_I32, 1, (int64_t[]){1});
     heed_session_find_keys(session, l, piece, 1, 1, &extra);
@@ -226,9 +227,8 @@ static void load_rows(heed_type type, const char *from, size_t row, float *to, i
         heed_load(type, from + (size_t)i * row, to + i * dim, dim);
 }
 
-/* Rows first... of a list as floats. */
-static void load_keys(const heed_session *session, int64_t l, const heed_kept_keys *list, int64_t first,
-                      int64_t count, float *to)
+void heed_session_load_keys(const heed_session *session, int64_t l, const heed_kept_keys *list, int64_t first,
+                            int64_t count, float *to)
 {
     const heed_pages_layer *stored = &session->pages.layer[l];
     const int64_t dim = session->model->config.head_dim;
@@ -277,7 +277,7 @@ static void show(heed_session *session, int64_t l, const heed_piece *piece, int6
     room->keeps[g] = room->keep + g * most;
     room->changed[g] = false;
     if (room->keys[g])
-        load_keys(session, l, list, 0, list->count, room->keys[g]);
+        heed_session_load_keys(session, l, list, 0, list->count, room->keys[g]);
     if (room->values[g])
         load_values(session, l, list, 0, list->count, room->values[g]);
     for (int64_t i = 0; observes & HEED_OBSERVES_TOKENS && i < list->count; i++) {
@@ -320,12 +320,13 @@ static void store_changed(heed_session *session, int64_t l, const heed_piece *pi
     const heed_keep_room *room = &session->work.keep;
     const int64_t dim = session->model->config.head_dim;
     const size_t bytes = (size_t)dim * sizeof(float);
-    const heed_kept_keys *list = heed_pages_list(&session->pages, piece->sequence, l, g);
+    heed_kept_keys *list = heed_pages_list(&session->pages, piece->sequence, l, g);
     heed_pages_own(&session->pages, piece->sequence, l, g, 0);
+    list->summed = 0;
     for (int64_t i = 0; i < list->count; i++) {
         if (!room->keeps[g][i])
             continue;
-        load_keys(session, l, list, i, 1, room->rows);
+        heed_session_load_keys(session, l, list, i, 1, room->rows);
         if (room->keys[g] && memcmp(room->rows, room->keys[g] + i * dim, bytes) != 0)
             heed_session_store_keys(session, l, list, i, 1, room->keys[g] + i * dim, dim);
         load_values(session, l, list, i, 1, room->rows);
@@ -352,13 +353,15 @@ static void pack(heed_session *session, int64_t l, const heed_piece *piece)
         while (first < list->count && list->position[first] == first + shift)
             first++;
         heed_pages_own(&session->pages, piece->sequence, l, g, first);
+        if (list->summed > first)
+            list->summed = first / HEED_PAGE * HEED_PAGE;
         for (int64_t i = first, n; i < list->count; i += n) {
             n = list->count - i < HEED_KEY_ROWS ? list->count - i : HEED_KEY_ROWS;
             for (int64_t r = 0; r < n; r++) {
                 room->moves[r] = (int32_t)(i + r + shift) - list->position[i + r];
                 list->position[i + r] = (int32_t)(i + r + shift);
             }
-            load_keys(session, l, list, i, n, room->rows);
+            heed_session_load_keys(session, l, list, i, n, room->rows);
             float *moved = room->rows + HEED_KEY_ROWS * dim;
             heed_plan_move_keys(plan, &(heed_new_keys){.kv_head = g,
                                                        .count = n,

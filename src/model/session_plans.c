@@ -24,6 +24,7 @@ static heed_status make_plan(const heed_session *session, const heed_session_kin
     with |= kind->started ? HEED_WITH_START : 0u;
     with |= kind->placed ? HEED_WITH_POSITIONS : 0u;
     with |= kind->mass ? HEED_WITH_MASS : 0u;
+    with |= kind->summed ? HEED_WITH_SUMMARIES : 0u;
     with |= watches ? HEED_WITH_WEIGHTS : kind->with | session->with;
     with |= kind->prepared ? HEED_WITH_PREPARED_KEYS : 0u;
     const heed_problem problem = {.batch = batch,
@@ -65,6 +66,22 @@ static heed_status check_plan(const heed_session *session, const heed_plan *plan
     return HEED_OK;
 }
 
+/* Summaries go with pages where keys are stored prepared and pages hold whole blocks of every selector. */
+static bool keeps_summaries(const heed_session_kind *kind)
+{
+    const heed_plan *plan = kind->rung[0];
+    bool keeps = kind->prepared && heed_plan_summary_floats(plan, HEED_PAGE) > 0;
+    for (int p = 0; keeps && p < plan->pipelines; p++)
+        for (int n = 0; n < plan->pipeline[p].selects; n++) {
+            const heed_form_state *form = &plan->pipeline[p].form[plan->pipeline[p].select[n]];
+            if (form->form->summary_floats && !form->form->block_rule)
+                keeps = false;
+            if (form->form->block_rule)
+                keeps &= HEED_PAGE % form->form->block_rule(form).keys == 0;
+        }
+    return keeps;
+}
+
 static heed_status make_plans(heed_session *session, heed_session_kind *kind, const heed_form *const *forms)
 {
     kind->prepared = session->cached;
@@ -75,6 +92,12 @@ static heed_status make_plans(heed_session *session, heed_session_kind *kind, co
             status = make_plan(session, kind, forms, 1, session->queries[i], false, &kind->rung[i]);
         }
         TRY(status);
+        if (i == 0 && session->cached && !kind->summed && keeps_summaries(kind)) {
+            kind->summed = true;
+            heed_plan_free(kind->rung[0]);
+            kind->rung[0] = NULL;
+            i--;
+        }
     }
     TRY(check_plan(session, kind->rung[0]));
     if (!session->cached)
@@ -235,6 +258,9 @@ static heed_status plan_layer(heed_session *session, const heed_session_options 
         return status;
     }
     TRY(find_kind(session, &kind, options->forms, &layer->kind));
+    const heed_session_kind *made = &session->kind[layer->kind];
+    if (made->summed)
+        stored->summary_floats = heed_plan_summary_floats(made->rung[0], HEED_PAGE);
     return heed_session_check_chains(session, l);
 }
 
