@@ -129,7 +129,7 @@ static heed_status bench_policy(const policy_bench *b, const heed_form *policy, 
 {
     const int64_t context = b->depth + (b->options->rounds + 1) * STEPS;
     subject whole = {.session = NULL}, quarter = {.session = NULL};
-    snprintf(whole.spec, sizeof whole.spec, "cache=%s", policy->name);
+    snprintf(whole.spec, sizeof whole.spec, "cache=%s(share=1)", policy->name);
     snprintf(quarter.spec, sizeof quarter.spec, "cache=%s(share=0.25)", policy->name);
     heed_status status = open_subject(b, &whole, context);
     if (!status)
