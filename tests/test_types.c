@@ -1,5 +1,5 @@
 /* Storage types: the oracle reads the values that the types hold, so that what is left is the kernels' own
- * rounding, for which 1e-5 is allowed as in f32. */
+ * rounding, for which 1e-5 is allowed as in f32, and 1e-4 for quantised keys and values. */
 #include "support/attend.h"
 #include "support/isas.h"
 

@@ -98,7 +98,10 @@ static void say_pipeline(writer *w, const heed_plan *plan, const heed_pipeline *
     if (pipeline->query_block > 0)
         say(w, "tiles: %d queries of a head at a time, in strips of %d, against %d keys\n",
             pipeline->query_block, plan->kernels->rows, HEED_KEYS);
-    if (pipeline->fast_products)
+    if (pipeline->fast_products && pipeline->kernel == HEED_KERNEL_DECODE)
+        say(w,
+            "products: whole numbers, queries and weights with 16 bits; within 1e-4 of products in fp32\n");
+    else if (pipeline->fast_products)
         say(w, "products: 16-bit pairs with fp32 sums, weights as two bf16 numbers each\n");
 }
 

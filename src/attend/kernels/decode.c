@@ -148,7 +148,13 @@ static heed_decode_work take_work(heed_arena *arena, const heed_plan *plan, cons
     const size_t rows = (size_t)s->rows, strip = (size_t)heed_round_up(s->queries, HEED_STRIP);
     heed_decode_work work = {0};
     work.score = heed_arena_take(arena, rows * HEED_KEYS, sizeof(float));
-    work.scaled = heed_arena_take(arena, product(s->value_blocks, s->rows, HEED_SUB), sizeof(float));
+    size_t scaled = product(s->value_blocks, s->rows, HEED_SUB);
+#if HEED_WIDTH == 16
+    const size_t levels = (size_t)heed_whole_values_floats(s->rows);
+    if (heed_whole_products(plan->problem.v_type) && levels > scaled)
+        scaled = levels;
+#endif
+    work.scaled = heed_arena_take(arena, scaled, sizeof(float));
     work.half = heed_arena_take(arena, product(s->value_blocks, HEED_SUB, 1), sizeof *work.half);
     work.was_open = heed_arena_take(arena, rows * HEED_KEYS, 1);
     work.rescale = heed_arena_take(arena, rows, sizeof(float));
@@ -185,7 +191,8 @@ void heed_decode_layout(const heed_plan *plan, heed_pipeline *pipeline, size_t *
                                                        : 1);
     pipeline->fast_products = false;
 #if HEED_WIDTH == 16
-    pipeline->fast_products = heed_whole_products(plan->problem.k_type);
+    pipeline->fast_products =
+        heed_whole_products(plan->problem.k_type) || heed_whole_products(plan->problem.v_type);
 #endif
     const heed_decode_sizes sizes = heed_decode_sizes_of(plan, pipeline);
     heed_arena all = {0}, own = {0};
@@ -221,7 +228,7 @@ static void begin_group(const heed_run *run, const heed_pipeline *pipeline, cons
     group->query0 = query0;
     group->keys = heed_key_count(run, group->batch, group->group);
     group->alike = heed_sees_alike(run, pipeline);
-    group->is_whole = pipeline->fast_products;
+    group->is_whole = pipeline->fast_products && sizes->key_blocks > 0;
     const int64_t row_stride = heed_row_stride(run->plan, pipeline), dim = problem->dim;
     for (int h = 0; group->rows > 0 && h < group->heads; h++) {
         heed_query_block *query = &group->query[h];

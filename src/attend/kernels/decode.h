@@ -8,10 +8,10 @@
 
 /* Keys of a piece of work: the same cuts whatever the batch, the threads and M. */
 #define HEED_PIECE 1024
-#define HEED_PLANES 3 /* bytes of a whole-number query */
+#define HEED_PLANES 2 /* bytes of a whole-number query */
 
 /* A query's 32 entries that meet one block of quantised keys, as whole numbers
- * of three signed bytes: q = step sum_p 256^p plane[p], four entries to a word.
+ * of two signed bytes: q = step sum_p 256^p plane[p], four entries to a word.
  */
 typedef struct heed_whole_query {
     int32_t plane[HEED_PLANES][HEED_BLOCK / 4];
@@ -31,6 +31,7 @@ typedef struct heed_decode_rows {
                                quantised rows only, far may be 0 for them */
     int lines;              /* cache lines of such a row */
     uint16_t *half;         /* [blocks][HEED_SUB] room for scales of quantised values */
+    bool whole;             /* products of whole numbers serve them */
 } heed_decode_rows;
 
 /* Keys that follow one another. */
@@ -120,9 +121,12 @@ typedef struct heed_decode_work {
 } heed_decode_work;
 
 #define heed_decode_scores HEED_LOCAL(heed_decode_scores)
+#define heed_decode_block HEED_LOCAL(heed_decode_block)
 #define heed_decode_values HEED_LOCAL(heed_decode_values)
 #define heed_whole_products HEED_LOCAL(heed_whole_products)
 #define heed_whole_queries HEED_LOCAL(heed_whole_queries)
+#define heed_whole_values HEED_LOCAL(heed_whole_values)
+#define heed_whole_values_floats HEED_LOCAL(heed_whole_values_floats)
 #define heed_whole_scores HEED_LOCAL(heed_whole_scores)
 #define heed_decode_sizes_of HEED_LOCAL(heed_decode_sizes_of)
 #define heed_decode_piece HEED_LOCAL(heed_decode_piece)
@@ -142,15 +146,24 @@ bool heed_decode_scores(const heed_decode_rows *keys, int rows, const float *que
 void heed_decode_values(const heed_decode_rows *values, int rows, const float *weight, float *work,
                         float *sum, int64_t stride);
 
+/* The same for one block of columns of quantised rows; work: [rows][HEED_SUB]. */
+void heed_decode_block(const heed_decode_rows *values, int rows, int block, const float *weight, float *work,
+                       float *sum, int64_t stride);
+
 #if HEED_WIDTH == 16
 /* Whether products of whole numbers serve keys of this type on this processor.
  */
 bool heed_whole_products(heed_type type);
-/* One query as whole numbers, a heed_whole_query a block; false where they
- * would not be exact to 2^-20 of the block's largest entry. */
+/* One query as whole numbers, a heed_whole_query a block, exact to 2^-16 of the block's largest entry; false
+ * where that cannot be. */
 bool heed_whole_queries(heed_type type, const float *query, int64_t blocks, heed_whole_query *to);
 /* As heed_decode_scores, query [rows][blocks]. */
 bool heed_whole_scores(const heed_decode_rows *keys, int rows, const heed_whole_query *query, float *score);
+/* As heed_decode_values; false, with the sums left alone, where a weight is not finite. work:
+ * heed_whole_values_floats. */
+bool heed_whole_values(const heed_decode_rows *values, int rows, const float *weight, float *work, float *sum,
+                       int64_t stride);
+int64_t heed_whole_values_floats(int rows);
 #endif
 
 heed_decode_sizes heed_decode_sizes_of(const heed_plan *plan, const heed_pipeline *pipeline);

@@ -131,6 +131,16 @@ static bool readable(const heed_tensor *tensor)
     return aligned;
 }
 
+static bool whole_serves(heed_type type)
+{
+#if HEED_WIDTH == 16
+    return heed_whole_products(type);
+#else
+    (void)type;
+    return false;
+#endif
+}
+
 /* The rows of k or v in a tile. */
 static heed_decode_rows rows_of(const heed_decode_work *work, const part *at, const heed_tensor *tensor,
                                 const char **row)
@@ -140,10 +150,13 @@ static heed_decode_rows rows_of(const heed_decode_work *work, const part *at, co
                               .count = at->count,
                               .dim = (int)tensor->shape[3],
                               .row = row,
-                              .far = tensor->type == HEED_Q4 ? 0 : smaller(FAR_BYTES / bytes + 1, HEED_AHEAD),
+                              .far = whole_serves(tensor->type) ? HEED_AHEAD
+                                     : tensor->type == HEED_Q4  ? 0
+                                                                : smaller(FAR_BYTES / bytes + 1, HEED_AHEAD),
                               .near = smaller(NEAR_BYTES / bytes + 1, HEED_AHEAD),
                               .lines = (int)((bytes + 32) / 64),
-                              .half = work->half};
+                              .half = work->half,
+                              .whole = whole_serves(tensor->type)};
 }
 
 /* Turns rows that cannot be read in place into floats, [HEED_KEYS][stride] in
@@ -156,6 +169,7 @@ static void unpack(const passing *p, const part *at, const heed_tensor *tensor, 
         row[j] = (const char *)(to + j * stride);
     repeat_last(row, at->real, at->count);
     rows->type = HEED_F32;
+    rows->whole = false;
     rows->lines = 0;
 }
 

@@ -205,9 +205,29 @@ static void add_block_rows(const heed_decode_rows *values, int rows, const float
     }
 }
 
+void heed_decode_block(const heed_decode_rows *values, int rows, int block, const float *weight, float *work,
+                       float *sum, int64_t stride)
+{
+    uint16_t half[RUN];
+    for (int j = 0; j < values->count; j += RUN) {
+        const columns from = {.row = values->row + j, .at = block * heed_step_bytes(values->type)};
+        for (int i = 0; i < RUN; i++)
+            memcpy(&half[i], from.row[i] + from.at, sizeof *half);
+        scale_weights(half, 1, rows, weight + j, work);
+        for (int r = 0; r < rows; r += 4) {
+            const int here = rows - r < 4 ? rows - r : 4;
+            add_runs[values->type][here - 1](&from, values->dim, work + r * RUN, sum + r * stride, stride);
+        }
+    }
+}
+
 void heed_decode_values(const heed_decode_rows *values, int rows, const float *weight, float *work,
                         float *sum, int64_t stride)
 {
+#if HEED_WIDTH == 16
+    if (values->whole && rows > 1 && heed_whole_values(values, rows, weight, work, sum, stride))
+        return;
+#endif
     if (heed_is_blocks(values->type))
         add_block_rows(values, rows, weight, work, sum, stride);
     else

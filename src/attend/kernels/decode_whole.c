@@ -6,9 +6,8 @@
  *
  *     q.k = step scale sum_d m_d n_d
  *
- * m has three signed bytes, so it is as exact as the block's largest entry /
- * 2^20 (q8) or / 2^23 (q4); sums are taken modulo 2^32 and cannot leave 32 bits
- * in the end. The instruction wants one side unsigned: the keys' bytes are u =
+ * m has two signed bytes, so it is exact to the block's largest entry / 2^16; sums are taken modulo 2^32 and
+ * cannot leave 32 bits in the end. The instruction wants one side unsigned: the keys' bytes are u =
  * n + 128 (q8) or the nibbles themselves, u = n + 8 (q4), and what this adds to
  * the sum is known beforehand.
  */
@@ -25,12 +24,7 @@ bool heed_whole_products(heed_type type)
     return heed_is_blocks(type) && heed_cpu_has_avx512_vnni();
 }
 
-/* Largest |m|, with room for rounding: 32 entries times 128 must stay below
- * 2^31 (q8), and three signed bytes hold no more than 8355711 (q4). */
-static float most_whole(heed_type type)
-{
-    return type == HEED_Q8 ? 524000.0f : 8355000.0f;
-}
+#define MOST 32639.0f /* largest |m|: 127 256 + 127 */
 
 bool heed_whole_queries(heed_type type, const float *query, int64_t blocks, heed_whole_query *to)
 {
@@ -44,20 +38,20 @@ bool heed_whole_queries(heed_type type, const float *query, int64_t blocks, heed
         if (odd != 0.0f || most > 1e30f ||
             (most != 0.0f && most < 1e-30f)) /* not finite, or beyond a safe step */
             return false;
-        const float inverse = most == 0.0f ? 0.0f : most_whole(type) / most;
+        const float inverse = most == 0.0f ? 0.0f : MOST / most;
         int8_t byte[HEED_PLANES][HEED_BLOCK];
         int32_t sum = 0;
         for (int d = 0; d < HEED_BLOCK; d++) {
             const float scaled = q[d] * inverse;
             const int32_t m = (int32_t)(scaled < 0.0f ? scaled - 0.5f : scaled + 0.5f);
-            const uint32_t digits = ((uint32_t)m + 0x808080u) ^ 0x808080u; /* bytes of m, each -128..127 */
+            const uint32_t digits = ((uint32_t)m + 0x8080u) ^ 0x8080u; /* bytes of m, each -128..127 */
             sum += m;
             for (int p = 0; p < HEED_PLANES; p++)
                 byte[p][d] = (int8_t)(digits >> (8 * p));
         }
         memcpy(to[b].plane, byte, sizeof byte);
         to[b].offset = -sum * (type == HEED_Q8 ? 128 : 8);
-        to[b].step = most / most_whole(type);
+        to[b].step = most / MOST;
     }
     return true;
 }
@@ -122,14 +116,14 @@ HEED_INLINE void meet_block(const int rows, const __m512i word[8], __m512 scale,
 {
     __m512i sum[HEED_PLANES][4]; /* chains of their own: one after the other they
                                     would be waited for */
-#pragma GCC unroll 3
+#pragma GCC unroll 2
     for (int p = 0; p < HEED_PLANES; p++)
 #pragma GCC unroll 4
         for (int r = 0; r < rows; r++)
             sum[p][r] = p == 0 ? _mm512_set1_epi32(query[r * apart].offset) : _mm512_setzero_si512();
 #pragma GCC unroll 8
     for (int i = 0; i < 8; i++)
-#pragma GCC unroll 3
+#pragma GCC unroll 2
         for (int p = 0; p < HEED_PLANES; p++)
 #pragma GCC unroll 4
             for (int r = 0; r < rows; r++)
@@ -138,8 +132,7 @@ HEED_INLINE void meet_block(const int rows, const __m512i word[8], __m512 scale,
                         : "v"(word[i]), "m"(query[r * apart].plane[p][i]));
 #pragma GCC unroll 4
     for (int r = 0; r < rows; r++) {
-        const __m512i upper = _mm512_add_epi32(_mm512_slli_epi32(sum[2][r], 8), sum[1][r]);
-        const __m512i exact = _mm512_add_epi32(_mm512_slli_epi32(upper, 8), sum[0][r]);
+        const __m512i exact = _mm512_add_epi32(_mm512_slli_epi32(sum[1][r], 8), sum[0][r]);
         const __m512 here = _mm512_mul_ps(_mm512_cvtepi32_ps(exact), _mm512_set1_ps(query[r * apart].step));
         float *to = score + r * HEED_KEYS;
         const __m512 before = first ? _mm512_setzero_ps() : _mm512_loadu_ps(to);
