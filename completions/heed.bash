@@ -11,7 +11,7 @@ _heed()
         return
     fi
     case $before in
-    --kv) COMPREPLY=($(compgen -W "f32 f16 bf16 q8 q4" -- "$word")) && return ;;
+    --kv) COMPREPLY=($(compgen -W "f32 f16 bf16 q8 q4 q3 q2 rq8 rq4 rq3 rq2" -- "$word")) && return ;;
     --type | --embedding)
         if [[ $command == convert ]]; then
             COMPREPLY=($(compgen -W "keep f32 f16 bf16 q8_0 q5_1 q5_0 q4_1 q4_0 q6_k q5_k q4_k q3_k q2_k iq4_nl iq4_xs
@@ -24,7 +24,7 @@ _heed()
     --q-type) COMPREPLY=($(compgen -W "f32 f16 bf16" -- "$word")) && return ;;
     --isa) COMPREPLY=($(compgen -W "auto portable avx2 avx512 neon" -- "$word")) && return ;;
     --kernel) COMPREPLY=($(compgen -W "auto flash rows sparse decode" -- "$word")) && return ;;
-    --cache) COMPREPLY=($(compgen -W "f32 f16 bf16 q8 q4" -- "$word")) && return ;;
+    --cache) COMPREPLY=($(compgen -W "f32 f16 bf16 q8 q4 q3 q2 rq8 rq4 rq3 rq2" -- "$word")) && return ;;
     --pooling) COMPREPLY=($(compgen -W "mean cls last" -- "$word")) && return ;;
     --truncate) COMPREPLY=($(compgen -W "tail head middle error" -- "$word")) && return ;;
     --suite) COMPREPLY=($(compgen -W "quick long" -- "$word")) && return ;;

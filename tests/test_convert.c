@@ -313,6 +313,131 @@ static void type_names_are_found_again(void **state)
     assert_null(heed_type_name(HEED_TYPES));
 }
 
+/* ---- few levels, and rotation ---- */
+
+/* A sum of uniform numbers, of mean 0 and variance 1. */
+static double normal(void)
+{
+    double sum = -6;
+    for (int i = 0; i < 12; i++)
+        sum += random_bits() * 0x1p-32;
+    return sum;
+}
+
+/* Each stored value is the level nearest to it of the line that the block holds, or lies beyond its ends. */
+static void assert_levels_of_a_line(heed_type type, int bits, const float *x)
+{
+    uint8_t block[16];
+    float back[HEED_BLOCK], scale, minimum, low = INFINITY, high = -INFINITY;
+    uint16_t half[2];
+    heed_store(type, x, block, HEED_BLOCK);
+    heed_load(type, block, back, HEED_BLOCK);
+    memcpy(half, block, sizeof half);
+    heed_load(HEED_F16, half, &scale, 1);
+    heed_load(HEED_F16, half + 1, &minimum, 1);
+    const int most = (1 << bits) - 1;
+    for (int i = 0; i < HEED_BLOCK; i++) {
+        const int n =
+            (block[4 + i % 8] >> (i / 8 * 2) & 3) | (bits == 3 ? (block[12 + i / 8] >> i % 8 & 1) << 2 : 0);
+        assert_true(n <= most);
+        assert_float_equal(back[i], minimum + scale * (float)n, 0);
+        const float end = fminf(fmaxf(x[i], minimum), minimum + scale * (float)most);
+        assert_true(fabsf(back[i] - end) <= 0.5001f * scale);
+        low = fminf(low, x[i]);
+        high = fmaxf(high, x[i]);
+    }
+    assert_true(scale * (float)most >= 0.69f * (high - low)); /* the line spans most of the block */
+}
+
+static void few_levels_lie_on_a_line(void **state)
+{
+    (void)state;
+    float x[HEED_BLOCK];
+    for (int run = 0; run < 200; run++) {
+        for (int i = 0; i < HEED_BLOCK; i++)
+            x[i] = (float)(normal() * (run % 7 + 0.1) + run % 5);
+        assert_levels_of_a_line(HEED_Q2, 2, x);
+        assert_levels_of_a_line(HEED_Q3, 3, x);
+    }
+    for (int type = HEED_Q2; type <= HEED_Q3; type++) {
+        uint8_t block[16];
+        float back[HEED_BLOCK];
+        x[3] = NAN;
+        heed_store((heed_type)type, x, block, HEED_BLOCK);
+        heed_load((heed_type)type, block, back, HEED_BLOCK);
+        for (int i = 0; i < HEED_BLOCK; i++)
+            assert_true(isnan(back[i]));
+        for (int i = 0; i < HEED_BLOCK; i++)
+            x[i] = -7.0f;
+        heed_store((heed_type)type, x, block, HEED_BLOCK);
+        heed_load((heed_type)type, block, back, HEED_BLOCK);
+        for (int i = 0; i < HEED_BLOCK; i++)
+            assert_true(back[i] == -7.0f);
+    }
+}
+
+static double error_of(heed_type type, const float *x, int n)
+{
+    uint8_t row[2048];
+    float back[256];
+    double error = 0;
+    heed_store(type, x, row, n);
+    heed_load(type, row, back, n);
+    for (int i = 0; i < n; i++)
+        error += ((double)back[i] - x[i]) * ((double)back[i] - x[i]);
+    return error;
+}
+
+/* Against the matrix written out: what is stored is the row times it. */
+static void rotated_rows_are_stored_turned_and_come_back(void **state)
+{
+    (void)state;
+    static const struct {
+        int n, run;
+    } sizes[] = {{64, 64}, {128, 128}, {96, 32}, {40, 8}, {7, 1}};
+    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
+        const int n = sizes[s].n, run = sizes[s].run;
+        float x[256], turned[256], back[256], stored[256];
+        uint8_t row[512], same[512];
+        for (int i = 0; i < n; i++)
+            x[i] = (float)normal();
+        for (int j = 0; j < n; j++) {
+            double sum = 0;
+            for (int i = 0; i < run; i++)
+                sum += x[j / run * run + i] * (__builtin_popcount((unsigned)(i & (j % run))) % 2 ? -1 : 1);
+            turned[j] = (float)(sum / sqrt(run));
+        }
+        heed_store(HEED_ROTATED_Q8, x, row, n);
+        heed_store(HEED_Q8, turned, same, n);
+        heed_load(HEED_Q8, row, stored, n);
+        heed_load(HEED_Q8, same, back, n);
+        for (int i = 0; i < n; i++) /* a level more or less where the sums round differently */
+            assert_float_equal(stored[i], back[i], 0.03);
+        heed_load(HEED_ROTATED_Q8, row, back, n);
+        for (int i = 0; i < n; i++)
+            assert_float_equal(back[i], x[i], 0.1);
+        assert_int_equal(heed_type_bytes(HEED_ROTATED_Q2, n), heed_type_bytes(HEED_Q2, n));
+    }
+}
+
+static void rotation_spreads_what_far_entries_hold(void **state)
+{
+    (void)state;
+    float x[128];
+    static const heed_type pairs[][2] = {{HEED_Q2, HEED_ROTATED_Q2}, {HEED_Q4, HEED_ROTATED_Q4}};
+    for (int p = 0; p < 2; p++) {
+        double plain = 0, rotated = 0;
+        for (int run = 0; run < 50; run++) {
+            for (int i = 0; i < 128; i++)
+                x[i] = (float)normal() * (i % 8 == 3 ? 10.0f : 1.0f);
+            plain += error_of(pairs[p][0], x, 128);
+            rotated += error_of(pairs[p][1], x, 128);
+        }
+        if (!(rotated < 0.7 * plain))
+            fail_msg("%s: %g, %s: %g", heed_type_name(pairs[p][0]), plain, heed_type_name(pairs[p][1]), rotated);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -326,6 +451,9 @@ int main(void)
         cmocka_unit_test(whole_number_types_round_and_stay_in_range),
         cmocka_unit_test(sizes_are_checked_for_overflow),
         cmocka_unit_test(type_names_are_found_again),
+        cmocka_unit_test(few_levels_lie_on_a_line),
+        cmocka_unit_test(rotated_rows_are_stored_turned_and_come_back),
+        cmocka_unit_test(rotation_spreads_what_far_entries_hold),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -38,10 +38,18 @@ typedef enum heed_type {
     HEED_IQ4_NL, /**< 32 values, 18 bytes, levels at unequal distances */
     HEED_IQ4_XS, /**< 256 values, 136 bytes, the same levels */
     HEED_MXFP4,  /**< 32 values, 17 bytes: a power of two, then 4-bit floats. Has no NaN. */
+    /* For caches: few levels between a scale and a minimum; and the cache types with rows rotated by a
+     * Walsh-Hadamard matrix before they are stored, which heed_load undoes. */
+    HEED_Q2, /**< 32 values, 12 bytes: f16 scale, f16 minimum, 8 bytes of four levels each */
+    HEED_Q3, /**< 32 values, 16 bytes: the same, and 4 bytes with the third bit of each level */
+    HEED_ROTATED_Q8,
+    HEED_ROTATED_Q4,
+    HEED_ROTATED_Q3,
+    HEED_ROTATED_Q2,
     HEED_TYPES
 } heed_type;
 
-#define HEED_BLOCK 32 /**< values in a block of HEED_Q8 or HEED_Q4 */
+#define HEED_BLOCK 32 /**< values in a block of HEED_Q8, HEED_Q4, HEED_Q3 or HEED_Q2 */
 #define HEED_MAX_RANK 4
 
 /**
@@ -77,7 +85,7 @@ HEED_API int64_t heed_type_block(heed_type type);
 
 /** Writes @p n floats as values of @p type, rounding to nearest even. HEED_Q8 and HEED_Q4 take their scale
  * from the largest magnitude of a block, the other block types search for the scales of least squared error.
- */
+ * The rotated types need a whole row at once: n is the length over which it is rotated. */
 HEED_API void heed_store(heed_type type, const float *from, void *to, int64_t n);
 
 /** Reads @p n consecutive values of @p type (one row, from its start) as floats. */

@@ -1,6 +1,7 @@
 /* What a plan says of itself. */
 #include "attend/execute.h"
 #include "attend/plan.h"
+#include "tensor/rotate.h"
 #include <stdarg.h>
 #include <string.h>
 
@@ -116,6 +117,18 @@ static void say_params(writer *w, const heed_plan *plan)
     }
 }
 
+/* Types that decoding has no products for: a tile of them is turned into floats first. */
+static void say_slow_type(writer *w, const heed_plan *plan, const char *name, heed_type type)
+{
+    const heed_type plain = heed_type_unrotated(type);
+    bool decodes = false;
+    for (int i = 0; i < plan->pipelines; i++)
+        decodes |= plan->pipeline[i].kernel == HEED_KERNEL_DECODE;
+    if (decodes && (plain == HEED_Q2 || plain == HEED_Q3))
+        say(w, "note: %s is %s, for which there are no products: it is turned into floats a tile at a time\n",
+            name, heed_type_name(type));
+}
+
 /* Everything that is slower or looser than it might seem. */
 static void say_warnings(writer *w, const heed_plan *plan)
 {
@@ -134,6 +147,8 @@ static void say_warnings(writer *w, const heed_plan *plan)
                 say(w, "note: what %s closes is known only when executing; the figures count it as open\n",
                     pipeline->form[f].form->name);
     }
+    say_slow_type(w, plan, "k", p->k_type);
+    say_slow_type(w, plan, "v", p->v_type);
     if (p->k_type != p->v_type)
         say(w, "note: k is %s and v is %s\n", heed_type_name(p->k_type), heed_type_name(p->v_type));
 }

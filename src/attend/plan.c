@@ -7,6 +7,7 @@
 #include "attend/summaries.h"
 #include "base/cpu.h"
 #include "base/try.h"
+#include "tensor/rotate.h"
 #include <limits.h>
 #include <math.h>
 #include <stdlib.h>
@@ -36,6 +37,12 @@ static bool is_floating(heed_type type)
     return type == HEED_F32 || type == HEED_F16 || type == HEED_BF16;
 }
 
+static bool is_cache_block(heed_type type)
+{
+    const heed_type plain = heed_type_unrotated(type);
+    return plain == HEED_Q8 || plain == HEED_Q4 || plain == HEED_Q3 || plain == HEED_Q2;
+}
+
 static heed_status check_problem(heed_problem *p)
 {
     p->kv_heads = p->kv_heads ? p->kv_heads : p->heads;
@@ -58,9 +65,10 @@ static heed_status check_problem(heed_problem *p)
         return heed_fail(HEED_INVALID, "q is %s, it must be f32, f16 or bf16", heed_type_name(p->q_type));
     const heed_type kv[] = {p->k_type, p->v_type};
     for (int i = 0; i < 2; i++)
-        if (!is_floating(kv[i]) && kv[i] != HEED_Q8 && kv[i] != HEED_Q4)
-            return heed_fail(HEED_INVALID, "%s is %s, it must be f32, f16, bf16, q8 or q4", i ? "v" : "k",
-                             heed_type_name(kv[i]));
+        if (!is_floating(kv[i]) && !is_cache_block(kv[i]))
+            return heed_fail(HEED_INVALID,
+                             "%s is %s, it must be f32, f16, bf16, q8, q4, q3, q2, rq8, rq4, rq3 or rq2",
+                             i ? "v" : "k", heed_type_name(kv[i]));
     TRY(check_volume("q", HEED_F32, p->batch, p->heads, p->queries, p->dim));
     TRY(check_volume("k", HEED_F32, p->batch, p->heads, p->keys, p->dim));
     TRY(check_volume("v", HEED_F32, p->batch, p->heads, p->keys, p->value_dim));

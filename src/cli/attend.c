@@ -25,7 +25,7 @@ static const cli_option options[] = {
     CLI_FLAG_OPTION(attend_options, backward, "backward",
                     "also write gradients dq, dk, dv and d.NAME of each parameter; reads dout"),
     CLI_CHOICE_OPTION(attend_options, kv, "kv", "TYPE", cli_kv_word,
-                      "store k and v as f32, f16, bf16, q8 or q4 before attending"),
+                      "store k and v as f32, f16, bf16, q8, q4, q3, q2 or rq8 to rq2 before attending"),
     CLI_WHOLE_OPTION(attend_options, threads, "threads", 1, 1024, CLI_THREADS),
     CLI_CHOICE_OPTION(attend_options, isa, "isa", "SET", cli_isa_word, CLI_ISAS),
     CLI_CHOICE_OPTION(attend_options, kernel, "kernel", "CLASS", cli_kernel_word, CLI_KERNELS),
@@ -182,9 +182,9 @@ static heed_status attend(attend_run *run, const char *input)
 {
     const attend_options *wanted = &run->options;
     cli_spec_use use;
-    heed_type kv;
+    heed_type kv[2];
     TRY(cli_spec_use_of(run->spec, wanted->layer, &use));
-    TRY(cli_kv_type(wanted->kv, &use, wanted->backward, &kv));
+    TRY(cli_kv_types(wanted->kv, &use, wanted->backward, kv));
     TRY(cli_open_inputs(&run->inputs, input, &run->pool));
     run->problem = (heed_problem){.threads = (int)wanted->threads,
                                   .isa = (heed_isa)wanted->isa,

@@ -108,6 +108,7 @@ cli_hint cli_nearest(const char *word, const char *(*words)(int i));
 const char *cli_isa_word(int i);
 const char *cli_kernel_word(int i);
 const char *cli_kv_word(int i);
+heed_type cli_kv_type_of(int i);
 const char *cli_float_word(int i);
 
 /* What several commands say of an option of theirs. */

@@ -19,7 +19,8 @@ static const cli_option options[] = {
     CLI_TEXT_OPTION(explain_options, shape, "shape", "SIZES", "sizes, see below"),
     CLI_CHOICE_OPTION(explain_options, q_type, "q-type", "TYPE", cli_float_word,
                       "f32, f16 or bf16 for q, and for k and v without --kv; f32"),
-    CLI_CHOICE_OPTION(explain_options, kv, "kv", "TYPE", cli_kv_word, "f32, f16, bf16, q8 or q4 for k and v"),
+    CLI_CHOICE_OPTION(explain_options, kv, "kv", "TYPE", cli_kv_word,
+                      "f32, f16, bf16, q8, q4, q3, q2 or rq8 to rq2 for k and v"),
     CLI_WHOLE_OPTION(explain_options, threads, "threads", 1, 1024, CLI_THREADS),
     CLI_CHOICE_OPTION(explain_options, isa, "isa", "SET", cli_isa_word, CLI_ISAS),
     CLI_CHOICE_OPTION(explain_options, kernel, "kernel", "CLASS", cli_kernel_word, CLI_KERNELS),
@@ -85,7 +86,7 @@ static void print_json(const char *canonical, const char *description, const hee
 static heed_status make_plan(const char *spec, const explain_options *wanted, heed_plan **plan)
 {
     cli_spec_use use;
-    heed_type kv;
+    heed_type kv[2];
     heed_problem problem = {.q_type = (heed_type)wanted->q_type,
                             .k_type = (heed_type)wanted->q_type,
                             .v_type = (heed_type)wanted->q_type,
@@ -95,13 +96,15 @@ static heed_status make_plan(const char *spec, const explain_options *wanted, he
                             .layer = wanted->layer};
     heed_status status = cli_spec_use_of(spec, wanted->layer, &use);
     if (!status)
-        status = cli_kv_type(wanted->kv, &use, wanted->backward, &kv);
+        status = cli_kv_types(wanted->kv, &use, wanted->backward, kv);
     if (!status)
         status = cli_parse_shape(wanted->shape, &problem);
     if (status)
         return status;
-    if (kv != HEED_TYPES)
-        problem.k_type = problem.v_type = kv;
+    if (kv[0] != HEED_TYPES)
+        problem.k_type = kv[0];
+    if (kv[1] != HEED_TYPES)
+        problem.v_type = kv[1];
     problem.with = (use.flags & HEED_NEEDS_SEGMENTS ? HEED_WITH_SEGMENTS : 0u) |
                    (use.flags & HEED_NEEDS_MASK ? HEED_WITH_MASK : 0u) |
                    (wanted->backward ? HEED_WITH_BACKWARD : 0u) | (wanted->weights ? HEED_WITH_WEIGHTS : 0u);

@@ -170,16 +170,18 @@ static heed_status read_extras(cli_inputs *inputs, const cli_spec_use *use, unsi
     return HEED_OK;
 }
 
-heed_status cli_read_inputs(cli_inputs *inputs, const cli_spec_use *use, heed_type kv, heed_problem *problem)
+heed_status cli_read_inputs(cli_inputs *inputs, const cli_spec_use *use, const heed_type kv[2],
+                            heed_problem *problem)
 {
     TRY(read_rows(inputs, "q", &inputs->q));
     TRY(read_rows(inputs, "k", &inputs->k));
     TRY(read_rows(inputs, "v", &inputs->v));
     TRY(check_shapes(inputs));
     TRY(read_extras(inputs, use, &problem->with));
-    if (kv != HEED_TYPES) {
-        TRY(store_as(inputs, kv, &inputs->k));
-        TRY(store_as(inputs, kv, &inputs->v));
+    if (kv[0] != HEED_TYPES)
+        TRY(store_as(inputs, kv[0], &inputs->k));
+    if (kv[1] != HEED_TYPES) {
+        TRY(store_as(inputs, kv[1], &inputs->v));
     }
     problem->batch = inputs->q.shape[0];
     problem->heads = inputs->q.shape[1];

@@ -32,9 +32,10 @@ typedef struct cli_inputs {
 heed_status cli_open_inputs(cli_inputs *inputs, const char *path, cli_pool *pool);
 void cli_close_inputs(cli_inputs *inputs);
 
-/* Reads q, k, v (k and v stored as `kv` unless that is HEED_TYPES), positions, lengths, segments and mask,
- * and fills in sizes, types and `with` of the problem. */
-heed_status cli_read_inputs(cli_inputs *inputs, const cli_spec_use *use, heed_type kv, heed_problem *problem);
+/* Reads q, k, v (k and v stored as kv[0] and kv[1] unless those are HEED_TYPES), positions, lengths, segments
+ * and mask, and fills in sizes, types and `with` of the problem. */
+heed_status cli_read_inputs(cli_inputs *inputs, const cli_spec_use *use, const heed_type kv[2],
+                            heed_problem *problem);
 
 /* Reads the plan's parameters as far as the file has them. */
 heed_status cli_read_params(cli_inputs *inputs, const heed_plan *plan);

@@ -34,7 +34,7 @@ const char *cli_cut_word(int i);
     CLI_TEXT_OPTION(values, use.attention, "attention", "SPEC",                                              \
                     "clauses that replace those of the model's own attention, by layer and head"),           \
         CLI_CHOICE_OPTION(values, use.cache, "cache", "TYPE", cli_kv_word,                                   \
-                          "keep keys and values as f32, f16, bf16, q8 or q4; f16"),                          \
+                          "keep keys and values as f32, f16, bf16, q8, q4, q3, q2 or rq8 to rq2; f16"),      \
         CLI_FLAG_OPTION(values, use.exact, "exact", "fp32 activations, weights as the file defines them"),   \
         CLI_THREADS_OPTION(values, use.threads)
 #define CLI_LANGUAGE(...)                                                                                    \

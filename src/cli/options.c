@@ -62,9 +62,19 @@ const char *cli_kernel_word(int i)
     return i <= HEED_KERNEL_DECODE ? heed_kernel_name((heed_kernel)i) : NULL;
 }
 
+static const heed_type kv_types[] = {HEED_F32,        HEED_F16,        HEED_BF16,      HEED_Q8,
+                                     HEED_Q4,         HEED_Q3,         HEED_Q2,        HEED_ROTATED_Q8,
+                                     HEED_ROTATED_Q4, HEED_ROTATED_Q3, HEED_ROTATED_Q2};
+enum { KV_TYPES = sizeof kv_types / sizeof *kv_types };
+
 const char *cli_kv_word(int i)
 {
-    return i <= HEED_Q4 ? heed_type_name((heed_type)i) : NULL;
+    return i < KV_TYPES ? heed_type_name(kv_types[i]) : NULL;
+}
+
+heed_type cli_kv_type_of(int i)
+{
+    return kv_types[i];
 }
 
 const char *cli_float_word(int i)

@@ -139,8 +139,10 @@ static heed_status add_for_spec(random_run *run, const char *spec, heed_problem 
         TRY(add_mask(run, problem));
     problem->with = (use.flags & HEED_NEEDS_SEGMENTS ? HEED_WITH_SEGMENTS : 0u) |
                     (use.flags & HEED_NEEDS_MASK ? HEED_WITH_MASK : 0u);
-    if (use.cache != HEED_TYPES)
-        problem->k_type = problem->v_type = use.cache;
+    if (use.keys != HEED_TYPES)
+        problem->k_type = use.keys;
+    if (use.values != HEED_TYPES)
+        problem->v_type = use.values;
     TRY(heed_plan_create(&plan, spec, problem));
     const heed_status status = add_params(run, plan);
     heed_plan_free(plan);

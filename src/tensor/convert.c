@@ -9,6 +9,8 @@
  */
 #include "tensor/block.h"
 #include "tensor/half.h"
+#include "tensor/range.h"
+#include "tensor/rotate.h"
 
 enum { Q8_BYTES = 2 + HEED_BLOCK, Q4_BYTES = 2 + HEED_BLOCK / 2 };
 
@@ -131,6 +133,27 @@ static void load_other_blocks(heed_type type, const uint8_t *from, float *to, in
     }
 }
 
+/* Row by row, a run of the rotation at a time; runs are whole blocks, or there is one run. */
+static void store_rotated(heed_type type, const float *from, uint8_t *to, int64_t n)
+{
+    float run[HEED_ROTATE_MOST];
+    const int64_t step = n <= HEED_ROTATE_MOST ? n : HEED_ROTATE_MOST;
+    for (int64_t i = 0, part; i < n; i += part) {
+        part = n - i < step ? n - i : step;
+        memcpy(run, from + i, (size_t)part * sizeof *run);
+        for (int64_t r = 0, length = heed_rotated_run(n); r < part && length > 1; r += length)
+            heed_rotate_run(run + r, (int)length);
+        heed_store(type, run, to, part);
+        to += heed_type_bytes(type, part);
+    }
+}
+
+static void load_rotated(heed_type type, const void *from, float *to, int64_t n)
+{
+    heed_load(type, from, to, n);
+    heed_rotate_row(to, n);
+}
+
 /* Nearest whole number within least..most, 0 for NaN. The limits themselves are powers of two, or that
  * minus 1. */
 static int64_t whole(float x, int64_t least, int64_t most)
@@ -161,6 +184,18 @@ void heed_store(heed_type type, const float *from, void *to, int64_t n)
         break;
     case HEED_Q4:
         store_blocks(store_q4, Q4_BYTES, from, to, n);
+        break;
+    case HEED_Q3:
+        store_blocks(heed_store_q3, HEED_Q3_BYTES, from, to, n);
+        break;
+    case HEED_Q2:
+        store_blocks(heed_store_q2, HEED_Q2_BYTES, from, to, n);
+        break;
+    case HEED_ROTATED_Q8:
+    case HEED_ROTATED_Q4:
+    case HEED_ROTATED_Q3:
+    case HEED_ROTATED_Q2:
+        store_rotated(heed_type_unrotated(type), from, to, n);
         break;
     case HEED_I32:
         EACH(int32_t *, (int32_t)whole(from[i], INT32_MIN, INT32_MAX));
@@ -203,6 +238,18 @@ void heed_load(heed_type type, const void *from, float *to, int64_t n)
         break;
     case HEED_Q4:
         load_blocks(load_q4, Q4_BYTES, from, to, n);
+        break;
+    case HEED_Q3:
+        load_blocks(heed_load_q3, HEED_Q3_BYTES, from, to, n);
+        break;
+    case HEED_Q2:
+        load_blocks(heed_load_q2, HEED_Q2_BYTES, from, to, n);
+        break;
+    case HEED_ROTATED_Q8:
+    case HEED_ROTATED_Q4:
+    case HEED_ROTATED_Q3:
+    case HEED_ROTATED_Q2:
+        load_rotated(heed_type_unrotated(type), from, to, n);
         break;
     case HEED_I32:
         EACH(float *, (float)((const int32_t *)from)[i]);

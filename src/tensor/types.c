@@ -31,6 +31,12 @@ static const type_info types[HEED_TYPES] = {
     [HEED_IQ4_NL] = {"iq4_nl",  32,  18},
     [HEED_IQ4_XS] = {"iq4_xs", 256, 136},
     [HEED_MXFP4]  = {"mxfp4",   32,  17},
+    [HEED_Q2]     = {"q2",      32,  12},
+    [HEED_Q3]     = {"q3",      32,  16},
+    [HEED_ROTATED_Q8] = {"rq8", 32,  34},
+    [HEED_ROTATED_Q4] = {"rq4", 32,  18},
+    [HEED_ROTATED_Q3] = {"rq3", 32,  16},
+    [HEED_ROTATED_Q2] = {"rq2", 32,  12},
 };
 /* clang-format on */
 

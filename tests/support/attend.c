@@ -29,9 +29,15 @@ static float *normals(test_random *random, int64_t n, double spread)
     return x;
 }
 
-/* What a type makes of rows of `width` values, and the same for the oracle. */
-static double *round_to(heed_type type, float *x, int64_t n, int64_t width)
+/* What a type makes of rows of `width` values, and the same for the oracle. `given` receives what they were:
+ * some types fit their levels anew each time, so that only from those the same is stored again. */
+static double *round_to(heed_type type, float *x, int64_t n, int64_t width, float **given)
 {
+    if (given) {
+        free(*given);
+        *given = malloc((size_t)(n + 1) * sizeof **given);
+        memcpy(*given, x, (size_t)n * sizeof *x);
+    }
     double *exact = malloc((size_t)(n + 1) * sizeof *exact);
     void *row = malloc((size_t)heed_type_bytes(type, width ? width : 1));
     for (int64_t i = 0; width && i < n; i += width) {
@@ -54,10 +60,10 @@ void attend_changed(attend_data *d)
     free(d->v_exact);
     free(d->dout_exact);
     const int64_t rows = c->batch * c->heads * c->queries, keys = c->batch * c->kv_heads * c->keys;
-    d->o->problem.q = d->q_exact = round_to(c->q_type, d->q, rows * c->dim, c->dim);
-    d->o->problem.k = d->k_exact = round_to(c->k_type, d->k, keys * c->dim, c->dim);
-    d->o->problem.v = d->v_exact = round_to(c->v_type, d->v, keys * c->value_dim, c->value_dim);
-    d->dout_exact = round_to(HEED_F32, d->dout, rows * c->value_dim, c->value_dim);
+    d->o->problem.q = d->q_exact = round_to(c->q_type, d->q, rows * c->dim, c->dim, NULL);
+    d->o->problem.k = d->k_exact = round_to(c->k_type, d->k, keys * c->dim, c->dim, &d->k_given);
+    d->o->problem.v = d->v_exact = round_to(c->v_type, d->v, keys * c->value_dim, c->value_dim, &d->v_given);
+    d->dout_exact = round_to(HEED_F32, d->dout, rows * c->value_dim, c->value_dim, NULL);
     d->o->problem.dout = c->way.backward ? d->dout_exact : NULL;
     d->o->problem.q_pos = d->q_pos;
     d->o->problem.k_pos = d->k_pos;
@@ -215,9 +221,9 @@ attend_data *attend_make(const attend_case *given)
 
 void attend_free(attend_data *d)
 {
-    void *const all[] = {d->q,     d->k,       d->v,       d->dout,      d->q_pos,
-                         d->k_pos, d->seq,     d->q_seq,   d->q_segment, d->k_segment,
-                         d->mask,  d->q_exact, d->k_exact, d->v_exact,   d->dout_exact};
+    void *const all[] = {d->q,       d->k,       d->v,         d->dout,      d->q_pos,     d->k_pos,
+                         d->seq,     d->q_seq,   d->q_segment, d->k_segment, d->mask,      d->k_given,
+                         d->v_given, d->q_exact, d->k_exact,   d->v_exact,   d->dout_exact};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         free(all[i]);
     oracle_free(d->o);

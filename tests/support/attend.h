@@ -68,6 +68,7 @@ typedef struct attend_data {
     int32_t *q_pos, *k_pos, *seq, *q_seq, *q_segment, *k_segment;
     uint8_t *mask;
     oracle *o;                                        /* its parameters are those of both sides */
+    float *k_given, *v_given;                         /* k and v before they were rounded */
     double *q_exact, *k_exact, *v_exact, *dout_exact; /* what the oracle reads */
 } attend_data;
 

@@ -175,17 +175,19 @@ static void place_inputs(execution *x)
     set_shape(x->k_shape, c->batch, c->kv_heads, c->keys, c->dim);
     set_shape(x->v_shape, c->batch, c->kv_heads, c->keys, c->value_dim);
     set_shape(x->out_shape, c->batch, c->heads, c->queries, c->value_dim);
+    const float *k = c->k_type > HEED_Q4 ? x->d->k_given : x->d->k;
+    const float *v = c->v_type > HEED_Q4 ? x->d->v_given : x->d->v;
     x->q = attend_stored(c->q_type, x->d->q, x->q_shape, x->way->layout);
     x->out = attend_blank(HEED_F32, x->out_shape, x->way->layout);
     if (!page) {
-        x->k = attend_stored(c->k_type, x->d->k, x->k_shape, x->way->layout);
-        x->v = attend_stored(c->v_type, x->d->v, x->v_shape, x->way->layout);
+        x->k = attend_stored(c->k_type, k, x->k_shape, x->way->layout);
+        x->v = attend_stored(c->v_type, v, x->v_shape, x->way->layout);
         return;
     }
     int64_t pages;
     x->page_table = scatter_pages(c, page, &pages);
-    x->k = attend_pooled(c->k_type, x->d->k, x->k_shape, page, x->page_table, pages);
-    x->v = attend_pooled(c->v_type, x->d->v, x->v_shape, page, x->page_table, pages);
+    x->k = attend_pooled(c->k_type, k, x->k_shape, page, x->page_table, pages);
+    x->v = attend_pooled(c->v_type, v, x->v_shape, page, x->page_table, pages);
 }
 
 static size_t scratch_size(const heed_plan *plan)

@@ -27,7 +27,7 @@ static void put_row(const heed_tensor *t, int64_t a, int64_t b, int64_t c, const
 {
     char *at = place(t, a, b, c);
     const int64_t n = t->shape[3];
-    if (t->type == HEED_Q8 || t->type == HEED_Q4 || t->stride[3] == heed_type_bytes(t->type, 1)) {
+    if (heed_type_block(t->type) > 1 || t->stride[3] == heed_type_bytes(t->type, 1)) {
         heed_store(t->type, x, at, n);
         return;
     }
@@ -46,7 +46,7 @@ heed_tensor attend_blank(heed_type type, const int64_t shape[4], attend_layout l
 
 heed_tensor attend_stored(heed_type type, const float *x, const int64_t shape[4], attend_layout layout)
 {
-    if (type == HEED_Q8 || type == HEED_Q4)
+    if (heed_type_block(type) > 1)
         layout = layout == LAYOUT_TRANSPOSED ? LAYOUT_DENSE : layout;
     const heed_tensor t = attend_blank(type, shape, layout);
     for (int64_t a = 0; a < shape[0]; a++)

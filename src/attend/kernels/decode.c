@@ -17,6 +17,7 @@
 #include "attend/kernels/decode.h"
 #include "attend/kernels/capture.h"
 #include "attend/kernels/decode_load.h"
+#include "tensor/rotate.h"
 #include <string.h>
 
 #define ROWS_AT_ONCE 32 /* query rows of a group that go together; more heads still do */
@@ -67,9 +68,9 @@ heed_decode_sizes heed_decode_sizes_of(const heed_plan *plan, const heed_pipelin
                                .stride = heed_round_up(p->dim, HEED_BLOCK),
                                .value_stride = heed_round_up(p->value_dim, HEED_BLOCK)};
     sizes.rows = sizes.heads * sizes.queries;
-    if (heed_is_blocks(p->k_type))
+    if (heed_is_blocks(heed_type_unrotated(p->k_type)))
         sizes.key_blocks = sizes.stride / HEED_BLOCK;
-    if (heed_is_blocks(p->v_type))
+    if (heed_is_blocks(heed_type_unrotated(p->v_type)))
         sizes.value_blocks = sizes.value_stride / HEED_BLOCK;
     const unsigned captures = HEED_WITH_KEY_SUMS | HEED_WITH_TOP | HEED_WITH_WEIGHTS;
     const heed_form *normalise = pipeline->form[pipeline->normalise].form;
@@ -151,7 +152,7 @@ static heed_decode_work take_work(heed_arena *arena, const heed_plan *plan, cons
     size_t scaled = product(s->value_blocks, s->rows, HEED_SUB);
 #if HEED_WIDTH == 16
     const size_t levels = (size_t)heed_whole_values_floats(s->rows);
-    if (heed_whole_products(plan->problem.v_type) && levels > scaled)
+    if (heed_whole_products(heed_type_unrotated(plan->problem.v_type)) && levels > scaled)
         scaled = levels;
 #endif
     work.scaled = heed_arena_take(arena, scaled, sizeof(float));
@@ -191,8 +192,8 @@ void heed_decode_layout(const heed_plan *plan, heed_pipeline *pipeline, size_t *
                                                        : 1);
     pipeline->fast_products = false;
 #if HEED_WIDTH == 16
-    pipeline->fast_products =
-        heed_whole_products(plan->problem.k_type) || heed_whole_products(plan->problem.v_type);
+    pipeline->fast_products = heed_whole_products(heed_type_unrotated(plan->problem.k_type)) ||
+                              heed_whole_products(heed_type_unrotated(plan->problem.v_type));
 #endif
     const heed_decode_sizes sizes = heed_decode_sizes_of(plan, pipeline);
     heed_arena all = {0}, own = {0};
@@ -241,6 +242,8 @@ static void begin_group(const heed_run *run, const heed_pipeline *pipeline, cons
         for (int i = 0; i < group->queries; i++) {
             float *to = group->prepared + ((int64_t)h * group->queries + i) * sizes->stride;
             memcpy(to, work->prepared + i * row_stride, (size_t)dim * sizeof *to);
+            if (heed_type_rotated(problem->k_type))
+                heed_rotate_row(to, dim);
             memset(to + dim, 0, (size_t)(sizes->stride - dim) * sizeof *to);
         }
     }
@@ -259,8 +262,19 @@ static bool captures_weights(const heed_run *run, const heed_decode_sizes *sizes
     return sizes->keeps && (capture->key_sums || capture->top_weight || capture->sink || capture->entropy);
 }
 
-void heed_decode_forward(const heed_run *run, const heed_pipeline *pipeline)
+/* Rows that were rotated before they were stored are read as they are: queries are rotated too, and what
+ * comes out is rotated back. */
+static heed_run unrotated(const heed_run *run)
 {
+    heed_run plain = *run;
+    plain.k.type = heed_type_unrotated(run->k.type);
+    plain.v.type = heed_type_unrotated(run->v.type);
+    return plain;
+}
+
+void heed_decode_forward(const heed_run *given, const heed_pipeline *pipeline)
+{
+    const heed_run plain = unrotated(given), *run = &plain;
     const heed_plan *plan = run->plan;
     const heed_decode_sizes sizes = heed_decode_sizes_of(plan, pipeline);
     heed_arena shared = {.base = run->shared};

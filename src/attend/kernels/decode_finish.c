@@ -9,6 +9,7 @@
 #include "attend/kernels/capture.h"
 #include "attend/kernels/decode.h"
 #include "attend/normalise/exp_down.h"
+#include "tensor/rotate.h"
 #include <string.h>
 
 typedef struct ending {
@@ -86,6 +87,8 @@ static void finish_head(const ending *e, int h)
         if (run->extra->capture.entropy && e->exponential)
             run->extra->capture.entropy[at] = heed_entropy_of(total, e->sums.moment[row0 + i], end[i].scale);
     }
+    for (int i = 0; heed_type_rotated(problem->v_type) && i < group->queries; i++)
+        heed_rotate_row(out + i * stride, problem->value_dim);
     heed_write_output(run, e->pipeline, group->batch, head, group->query0, group->queries, out, stride);
 }
 

@@ -123,6 +123,8 @@ static bool readable(const heed_tensor *tensor)
 {
     if (heed_is_blocks(tensor->type))
         return true;
+    if (heed_type_block(tensor->type) > 1)
+        return false;
     if (tensor->stride[3] != heed_step_bytes(tensor->type) && tensor->shape[3] > 1)
         return false;
     bool aligned = (uintptr_t)tensor->data % (uintptr_t)heed_step_bytes(tensor->type) == 0;

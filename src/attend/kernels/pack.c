@@ -1,6 +1,7 @@
 /* Rows of q, k and v as the products want them: floats, prepared by the forms, keys transposed. */
 #include "attend/kernels/convert.h"
 #include "attend/kernels/work.h"
+#include "tensor/rotate.h"
 #include <string.h>
 
 int heed_most_heads(const heed_plan *plan, const heed_pipeline *pipeline)
@@ -99,7 +100,16 @@ static void load_row(const heed_tensor *tensor, const char *row, int64_t dim, fl
     case HEED_Q4:
         heed_load_q4(row, to, dim);
         break;
-    default:
+    case HEED_ROTATED_Q8:
+        heed_load_q8(row, to, dim);
+        heed_rotate_row(to, dim);
+        break;
+    case HEED_ROTATED_Q4:
+        heed_load_q4(row, to, dim);
+        heed_rotate_row(to, dim);
+        break;
+    default: /* the others that caches have */
+        heed_load(tensor->type, row, to, dim);
         break;
     }
 }
