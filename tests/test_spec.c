@@ -353,6 +353,41 @@ static void the_locale_changes_nothing(void **state)
     assert_string_equal(text, "score=dot(scale=0.25)");
 }
 
+/* ---- storage ---- */
+
+static void the_cache_says_how_keys_and_values_are_stored(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        heed_type keys, values; /* HEED_TYPES: not said */
+    } stored[] = {{"", HEED_TYPES, HEED_TYPES},
+                  {"cache=q8", HEED_Q8, HEED_Q8},
+                  {"cache=q2", HEED_Q2, HEED_Q2},
+                  {"cache=rotated", HEED_ROTATED_Q4, HEED_ROTATED_Q4},
+                  {"cache=rotated(q2)", HEED_ROTATED_Q2, HEED_ROTATED_Q2},
+                  {"cache=keys(q8) > values(f16)", HEED_Q8, HEED_F16},
+                  {"cache=values(rq3) > keys(bf16)", HEED_BF16, HEED_ROTATED_Q3},
+                  {"cache=keys(q4)", HEED_Q4, HEED_TYPES}};
+    static const char *const twice[] = {"cache=q8 > q4", "cache=keys(q8) > q4", "cache=rotated > values(q8)"};
+    for (size_t i = 0; i < COUNT(stored) + COUNT(twice); i++) {
+        const bool right = i < COUNT(stored);
+        const char *text = right ? stored[i].text : twice[i - COUNT(stored)];
+        heed_spec *spec;
+        heed_type keys = HEED_TYPES, values = HEED_TYPES;
+        const heed_form *policy;
+        int root[HEED_STAGES];
+        assert_int_equal(heed_spec_parse(&spec, text, NULL), HEED_OK);
+        heed_spec_clauses(spec, 0, 0, root);
+        const heed_status status = heed_spec_storage(spec, root[HEED_CACHE], &keys, &values, &policy);
+        heed_spec_free(spec);
+        if (status != (right ? HEED_OK : HEED_INVALID))
+            fail_msg("%s: %d, %s", text, status, heed_message());
+        if (right && (keys != stored[i].keys || values != stored[i].values))
+            fail_msg("%s: keys are %d, values %d", text, keys, values);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -364,6 +399,7 @@ int main(void)
         cmocka_unit_test(combinations_stand_for_specs),
         cmocka_unit_test(every_build_has_the_same_forms),
         cmocka_unit_test(the_locale_changes_nothing),
+        cmocka_unit_test(the_cache_says_how_keys_and_values_are_stored),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
