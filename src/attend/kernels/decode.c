@@ -68,6 +68,7 @@ heed_decode_sizes heed_decode_sizes_of(const heed_plan *plan, const heed_pipelin
                                .stride = heed_round_up(p->dim, HEED_BLOCK),
                                .value_stride = heed_round_up(p->value_dim, HEED_BLOCK)};
     sizes.rows = sizes.heads * sizes.queries;
+    sizes.rotated = heed_type_rotated(p->k_type);
     if (heed_is_blocks(heed_type_unrotated(p->k_type)))
         sizes.key_blocks = sizes.stride / HEED_BLOCK;
     if (heed_is_blocks(heed_type_unrotated(p->v_type)))
@@ -111,6 +112,9 @@ static heed_decode_group *take_groups(heed_arena *arena, const heed_plan *plan, 
     int32_t *pos = heed_arena_take(arena, product(groups, s->heads, strip), sizeof *pos);
     float *aux = heed_arena_take(arena, product(groups * s->heads, strip, pipeline->aux_floats), sizeof *aux);
     float *prepared = heed_arena_take(arena, product(groups, s->rows, s->stride), sizeof *prepared);
+    float *compared = prepared;
+    if (s->rotated)
+        compared = heed_arena_take(arena, product(groups, s->rows, s->stride), sizeof *compared);
     const int64_t whole_blocks = pipeline->fast_products ? s->key_blocks : 0;
     heed_whole_query *whole = heed_arena_take(arena, product(groups, s->rows, whole_blocks), sizeof *whole);
     uint8_t *state = heed_arena_take(arena, product(groups, s->heads, s->blocks), sizeof *state);
@@ -125,6 +129,7 @@ static heed_decode_group *take_groups(heed_arena *arena, const heed_plan *plan, 
     for (int64_t n = 0; arena->base && n < groups; n++) {
         group[n] = (heed_decode_group){.query = query + n * s->heads,
                                        .prepared = prepared + n * s->rows * s->stride,
+                                       .compared = compared + n * s->rows * s->stride,
                                        .whole = whole + n * s->rows * whole_blocks,
                                        .state = state + n * s->heads * s->blocks,
                                        .begun = begun + n * s->pieces,
@@ -242,14 +247,17 @@ static void begin_group(const heed_run *run, const heed_pipeline *pipeline, cons
         for (int i = 0; i < group->queries; i++) {
             float *to = group->prepared + ((int64_t)h * group->queries + i) * sizes->stride;
             memcpy(to, work->prepared + i * row_stride, (size_t)dim * sizeof *to);
-            if (heed_type_rotated(problem->k_type))
-                heed_rotate_row(to, dim);
             memset(to + dim, 0, (size_t)(sizes->stride - dim) * sizeof *to);
         }
     }
+    for (int64_t r = 0; sizes->rotated && r < group->rows; r++) {
+        float *to = group->compared + r * sizes->stride;
+        memcpy(to, group->prepared + r * sizes->stride, (size_t)sizes->stride * sizeof *to);
+        heed_rotate_row(to, dim);
+    }
 #if HEED_WIDTH == 16
     for (int r = 0; group->is_whole && r < group->rows; r++)
-        group->is_whole = heed_whole_queries(run->k.type, group->prepared + r * sizes->stride,
+        group->is_whole = heed_whole_queries(run->k.type, group->compared + r * sizes->stride,
                                              sizes->key_blocks, group->whole + r * sizes->key_blocks);
 #endif
     if (group->rows > 0 && !sizes->selects)

@@ -54,6 +54,8 @@ typedef struct heed_decode_group {
     int heads, queries, rows; /* rows = heads * queries */
     int64_t query0, keys;     /* keys that exist */
     heed_query_block *query;  /* [heads] */
+    float *compared;          /* the same rows as stored keys are compared with: turned where those are; else
+                                 `prepared` */
     float *prepared;          /* [rows][stride of heed_decode_stride] times the scale, 0
                                  beyond dim */
     heed_whole_query *whole;  /* [rows][blocks of dim]; used if is_whole */
@@ -87,6 +89,7 @@ typedef struct heed_decode_sizes {
                                          key blocks of a group */
     int64_t stride, value_stride;     /* of prepared rows and of sums: whole blocks */
     int64_t key_blocks, value_blocks; /* of a quantised row; else 0 */
+    bool rotated;                     /* keys were turned before they were stored */
     bool keeps;                       /* weights are kept for statistics */
     int64_t tiles;                    /* of a group, for whose kept weights a factor is noted */
     int piece_tiles;                  /* of a piece of a list */

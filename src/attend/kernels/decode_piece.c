@@ -434,10 +434,10 @@ static void make_scores(const passing *p, const part *at, const char **row)
         return;
 #endif
     if (readable(&p->run->k) &&
-        heed_decode_scores(&keys, group->rows, group->prepared, p->sizes->stride, p->work->score))
+        heed_decode_scores(&keys, group->rows, group->compared, p->sizes->stride, p->work->score))
         return;
     unpack(p, at, &p->run->k, p->work->key, p->sizes->stride, &keys, row);
-    heed_decode_scores(&keys, group->rows, group->prepared, p->sizes->stride, p->work->score);
+    heed_decode_scores(&keys, group->rows, group->compared, p->sizes->stride, p->work->score);
 }
 
 /* Scores of a tile as the selectors, or the normaliser, shall see them. */

@@ -156,14 +156,16 @@ void heed_decode_select(const heed_run *run, const heed_pipeline *pipeline, cons
                         heed_decode_group *group, heed_decode_work *work)
 {
     const int64_t chunks = heed_summaries_chunks(run->plan, pipeline);
+    heed_run as_given = *run; /* selectors see keys that were turned before they were stored turned back */
+    as_given.k.type = run->plan->problem.k_type;
     const int64_t values =
         (run->plan->problem.keys + sizes->unit * VALUES_AT_ONCE - 1) / (sizes->unit * VALUES_AT_ONCE);
     const bool by_blocks = pipeline->by_blocks >= 0;
     if (chunks > 0)
 #pragma omp for schedule(dynamic, 1)
         for (int64_t n = 0; n < sizes->groups * chunks; n++)
-            heed_summaries_make(run, pipeline, group[n / chunks].batch, group[n / chunks].group, n % chunks,
-                                &work->rows, group[n / chunks].summary);
+            heed_summaries_make(&as_given, pipeline, group[n / chunks].batch, group[n / chunks].group,
+                                n % chunks, &work->rows, group[n / chunks].summary);
     if (by_blocks)
 #pragma omp for schedule(dynamic, 1)
         for (int64_t n = 0; n < sizes->groups; n++)
