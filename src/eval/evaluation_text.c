@@ -53,7 +53,7 @@ static heed_status take_reading(heed_eval_run *r, heed_reader *reader, const cha
 /* The reference and specs[0..count) side by side. */
 static heed_status read_group(heed_eval_run *r, const int *specs, int count)
 {
-    heed_reader reader[READERS] = {{NULL}};
+    heed_reader reader[READERS] = {{.session = NULL}};
     heed_reading reading = {.reader = reader,
                             .readers = count + 1,
                             .vocabulary = r->info.vocabulary,
