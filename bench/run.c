@@ -73,7 +73,8 @@ static void store_drifting(heed_tensor *k, heed_tensor *q, float *row, float *ke
         const int64_t each = q->shape[1] / k->shape[1];
         for (int64_t h = g * each; h < (g + 1) * each; h++)
             for (int64_t i = 0; i < N; i++) {
-                const int64_t seen = M - N + i + 1, wanted = (i / 64 * 64 * 7919 + h * 1009) % seen;
+                const int64_t seen = M - N + i / 64 * 64 + 1;
+                const int64_t wanted = (i / 64 * 64 * 7919 + h * 1009) % seen;
                 for (int64_t d = 0; d < D; d++)
                     row[d] = (keys[wanted * D + d] * 16.0f / sqrtf((float)D)) + 0.3f * next_random(&seed);
                 heed_store(q->type, row, (char *)q->data + h * q->stride[1] + i * q->stride[2], D);

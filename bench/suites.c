@@ -178,6 +178,16 @@ static const bench_work backward[] = {
         .against = against_, .share = 1.0                                                                    \
     }
 
+/* 8192 queries, of whose causal pairs about a fifth is read. */
+#define LONG_PREFILL(dim_)                                                                                   \
+    .heads = 2, .kv_heads = 2, .queries = 8192, .keys = 8192, .dim = dim_, .drifting = true
+#define BLOCKS(name_, select_, against_, dim_)                                                               \
+    {                                                                                                        \
+        .name = name_, .spec = "where=causal; select=" select_, LONG_PREFILL(dim_), .against = against_,     \
+        .share = 1.0                                                                                         \
+    }
+#define LINES "vertical_slash(block=64, columns=12, slashes=12)"
+
 static const bench_work sparse[] = {
     {.name = "4 heads on 1, all keys", .spec = "where=causal", LONG(4, 1, 256, HEED_F16)},
     QUEST("4 heads on 1, quest", "4 heads on 1, all keys", 4, 1, 256, HEED_F16),
@@ -185,6 +195,12 @@ static const bench_work sparse[] = {
     QUEST("32 heads on 8, quest", "32 heads on 8, all keys", 32, 8, 128, HEED_F16),
     {.name = "8 on 2, q8, all keys", .spec = "where=causal", LONG(8, 2, 128, HEED_Q8)},
     QUEST("8 on 2, q8, quest", "8 on 2, q8, all keys", 8, 2, 128, HEED_Q8),
+    {.name = "prefill, dim 64", .spec = "where=causal", LONG_PREFILL(64)},
+    BLOCKS("block_top, dim 64", "block_top(block=64, k=13)", "prefill, dim 64", 64),
+    BLOCKS("vertical_slash, dim 64", LINES, "prefill, dim 64", 64),
+    {.name = "prefill, dim 128", .spec = "where=causal", LONG_PREFILL(128)},
+    BLOCKS("block_top, dim 128", "block_top(block=64, k=13)", "prefill, dim 128", 128),
+    BLOCKS("vertical_slash, dim 128", LINES, "prefill, dim 128", 128),
     {.name = "dense", .spec = "where=all", PREFILL, .dim = 64},
     SPARSE(3),
     SPARSE(6),

@@ -243,7 +243,32 @@ typedef struct heed_block_rule {
     int64_t keys; /**< in a block: block b holds the keys b keys .. b keys + keys - 1 */
     bool
         by_group; /**< all query heads that share a kv head choose together: by the largest of their values */
+    int queries;  /**< above 1: queries with the same floor(index / queries) have the values of their mean */
+    /** Queries of each head whose weights over all keys are shown to `observe` before any block is chosen:
+     * the last `observes`, or if `observes_share` is above 0 that share of all, the last one among them,
+     * evenly. */
+    int observes;
+    double observes_share;
 } heed_block_rule;
+
+/** Weights of some of a head's queries. */
+typedef struct heed_observed {
+    int rows, blocks;
+    int64_t keys;
+    const int64_t *current; /**< [rows] block of the last open key; -1 where none is open */
+    const float *weight;    /**< [rows][stride] softmax over the open keys */
+    int64_t stride;
+    float *estimate; /**< [estimate_floats] to add to; 0 at first */
+} heed_observed;
+
+/** The end of observing. */
+typedef struct heed_settled {
+    int blocks;
+    const float *value; /**< [blocks] values for the mean of the observed queries; -inf where none sees any
+                           key; NULL without block_query */
+    float *estimate;
+    float *work; /**< [3 blocks] */
+} heed_settled;
 
 /** One row of values of blocks. */
 typedef struct heed_block_row {
@@ -251,7 +276,8 @@ typedef struct heed_block_row {
     int current; /**< the block that holds the row's last open key */
     float
         *value;  /**< [blocks] never NaN; -inf where no key is open. Blocks that are not chosen become -inf */
-    float *work; /**< [blocks] scratch */
+    float *work; /**< [2 blocks] scratch */
+    const float *estimate; /**< of the head, where the rule observes */
 } heed_block_row;
 
 enum heed_form_flags {
@@ -356,6 +382,9 @@ typedef struct heed_form {
     heed_block_rule (*block_rule)(const heed_form_state *form);
     void (*block_query)(const heed_form_state *form, const float *query, int dim, float *out);
     void (*choose_blocks)(const heed_form_state *form, heed_block_row *row);
+    int64_t (*estimate_floats)(const heed_form_state *form, int64_t blocks);
+    void (*observe)(const heed_form_state *form, const heed_observed *seen);
+    void (*settle)(const heed_form_state *form, const heed_settled *seen); /* may be NULL */
 
     /* normalise: online over tiles, or by whole rows */
     /** Logits to unnormalised weights in place; keeps max and sum (of which lse is made) whatever the weights

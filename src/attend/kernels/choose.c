@@ -141,7 +141,8 @@ static bool see_alike(const heed_choice *choice, int heads, int row, int64_t apa
     return alike;
 }
 
-static void decide_row(const heed_form_state *form, const heed_choice *choice, int64_t row, float *work)
+static void decide_row(const heed_form_state *form, const heed_choice *choice, int64_t row,
+                       const float *estimate, float *work)
 {
     uint8_t *state = choice->state + row * choice->stride;
     const int64_t last = choice->last[row];
@@ -150,7 +151,8 @@ static void decide_row(const heed_form_state *form, const heed_choice *choice, i
     heed_block_row view = {.blocks = (int)(last / choice->unit) + 1,
                            .current = (int)(last / choice->unit),
                            .value = choice->value + row * choice->stride,
-                           .work = work};
+                           .work = work,
+                           .estimate = estimate};
     for (int u = 0; u < view.blocks; u++)
         view.value[u] = state[u] & HEED_SEEN ? known(view.value[u]) : -INFINITY;
     form->form->choose_blocks(form, &view);
@@ -167,14 +169,21 @@ void heed_choice_decide(const heed_pipeline *pipeline, const heed_choice *choice
         const bool alike = by_group && see_alike(choice, heads, i, apart);
         if (by_group)
             pool_heads(choice, heads, i, apart);
-        decide_row(form, choice, i, work);
+        decide_row(form, choice, i, NULL, work);
         for (int h = 1; h < heads; h++) {
             if (alike)
                 heed_choice_copy(choice, i, h * apart + i, 1);
             else
-                decide_row(form, choice, h * apart + i, work);
+                decide_row(form, choice, h * apart + i, NULL, work);
         }
     }
+}
+
+void heed_choice_decide_from(const heed_pipeline *pipeline, const heed_choice *choice, int64_t row0, int rows,
+                             const float *estimate, float *work)
+{
+    for (int i = 0; i < rows; i++)
+        decide_row(heed_block_selector(pipeline), choice, row0 + i, estimate, work);
 }
 
 /* ---- summaries ---- */
@@ -223,7 +232,7 @@ int64_t heed_block_floats(const heed_pipeline *pipeline)
     int64_t most = 0;
     for (int n = 0; n < pipeline->selects; n++) {
         const heed_form_state *form = &pipeline->form[pipeline->select[n]];
-        if (!form->form->block_rule)
+        if (!form->form->block_query)
             continue;
         const int64_t unit = form->form->block_rule(form).keys;
         const int64_t floats = form->form->summary_floats(form, pipeline->row_dim, unit);
@@ -272,7 +281,7 @@ void heed_choice_values(const heed_run *run, const heed_pipeline *pipeline, cons
 int64_t heed_summaries_floats(const heed_plan *plan, const heed_pipeline *pipeline)
 {
     const heed_form_state *form = heed_block_selector(pipeline);
-    if (!form || plan->problem.with & HEED_WITH_SUMMARIES)
+    if (!form || !form->form->summary_floats || plan->problem.with & HEED_WITH_SUMMARIES)
         return 0;
     return form->form->summary_floats(form, pipeline->row_dim, plan->problem.keys);
 }

@@ -33,6 +33,7 @@ typedef struct heed_value_work {
 #define heed_choice_see HEED_LOCAL(heed_choice_see)
 #define heed_choice_copy HEED_LOCAL(heed_choice_copy)
 #define heed_choice_decide HEED_LOCAL(heed_choice_decide)
+#define heed_choice_decide_from HEED_LOCAL(heed_choice_decide_from)
 #define heed_choice_values HEED_LOCAL(heed_choice_values)
 #define heed_sees_alike HEED_LOCAL(heed_sees_alike)
 #define heed_summaries_floats HEED_LOCAL(heed_summaries_floats)
@@ -71,9 +72,13 @@ void heed_choice_values(const heed_run *run, const heed_pipeline *pipeline, cons
                         int64_t value_stride, heed_value_work *work);
 
 /* From values and states of heads * rows rows, `apart` rows from head to head, to the choice: blocks that are
- * not chosen become unseen. work [units]. */
+ * not chosen become unseen. work [2 units]. */
 void heed_choice_decide(const heed_pipeline *pipeline, const heed_choice *choice, int heads, int rows,
                         int64_t apart, float *work);
+
+/* The same for rows of one head, whose choice hangs on an estimate. */
+void heed_choice_decide_from(const heed_pipeline *pipeline, const heed_choice *choice, int64_t row0, int rows,
+                             const float *estimate, float *work);
 
 /* Whether `where` is the same for all query heads. */
 bool heed_sees_alike(const heed_run *run, const heed_pipeline *pipeline);

@@ -35,6 +35,11 @@ const char *heed_decode_refuses(const heed_plan *plan, const heed_pipeline *pipe
                 return "a selector from outside is shown whole rows";
         if (pipeline->many_blocks)
             return "a selector behind the first decides by blocks of keys, which whole rows serve";
+        const heed_form_state *by_blocks = heed_block_selector(pipeline);
+        if (by_blocks && by_blocks->form->observe)
+            return "the selector observes queries before it chooses";
+        if (by_blocks && by_blocks->form->block_rule(by_blocks).queries > 1 && plan->problem.queries > 1)
+            return "the selector chooses for blocks of queries";
         if (pipeline->by_blocks >= 0 && pipeline->keys_by_head)
             return "the selector looks at keys that are prepared anew for each query head";
     }

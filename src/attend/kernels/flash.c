@@ -12,9 +12,10 @@
  */
 #include "attend/kernels/capture.h"
 #include "attend/kernels/flash_work.h"
+#include "attend/kernels/pairs.h"
 #include <string.h>
 
-#define MOST_CACHED ((size_t)8 << 20) /* bytes of packed keys and values that a thread keeps */
+#define MOST_CACHED ((size_t)16 << 20) /* bytes of packed keys and values that a thread keeps */
 
 static int padded_block(const heed_pipeline *pipeline)
 {
@@ -79,6 +80,7 @@ static heed_flash_work take_work(heed_arena *arena, const heed_plan *plan, const
         work.cached = heed_arena_take(arena, blocks, 1);
         work.cached_batch = work.cached_group = -1;
     }
+    work.choice = heed_take_flash_choice(arena, plan, pipeline, (int)rows);
     work.rows = heed_take_row_work(arena, plan, block);
     work.sight = heed_take_sight(arena, plan);
     if (pipeline->fast_products)
@@ -97,6 +99,7 @@ size_t heed_flash_per_thread(const heed_plan *plan, const heed_pipeline *pipelin
 size_t heed_flash_shared(const heed_plan *plan, const heed_pipeline *pipeline)
 {
     heed_arena arena = {0};
+    heed_take_shared_choice(&arena, plan, pipeline);
     if (plan->problem.with & HEED_WITH_KEY_SUMS)
         heed_arena_take(
             &arena,
@@ -108,6 +111,7 @@ size_t heed_flash_shared(const heed_plan *plan, const heed_pipeline *pipeline)
 /* The query heads of kv head `group` in this pipeline. */
 typedef struct piece {
     int batch, group, first_head, heads, segment;
+    const heed_flash_shared_choice *shared;
 } piece;
 
 static void add_values_where_open(const heed_run *run, const heed_key_block *keys, const uint8_t *open,
@@ -219,6 +223,15 @@ static void count_open(const heed_tile *tile, float *count)
     }
 }
 
+static void note_read(const heed_run *run, const heed_tile *tile)
+{
+    int64_t open = 0;
+    for (int i = 0; run->extra->capture.pairs && i < tile->rows; i++)
+        for (int j = 0; j < tile->cols; j++)
+            open += tile->score[i * tile->stride + j] != -INFINITY;
+    heed_note_read(run, open);
+}
+
 /* One strip of a head against the packed block. row0: the strip's first row among all rows of the piece; sub:
  * what the whole block of queries sees of each run of keys, which settles it for the strip unless some run is
  * partly open. */
@@ -233,6 +246,12 @@ static void meet(const heed_run *run, const heed_pipeline *pipeline, heed_flash_
     if (memchr(sub, HEED_PARTLY, (size_t)subs)) {
         const heed_query_range range = heed_range_of(run, query, strip0, rows);
         sub = heed_sub_states(run, pipeline, &range, keys->key0, keys->cols, &work->sight);
+    }
+    uint8_t chosen[HEED_SUBS];
+    bool cut = false;
+    if (work->choice.of.state) {
+        cut = heed_flash_narrow(work, row0, rows, keys->key0, sub, subs, chosen);
+        sub = chosen;
     }
     const heed_reach reach = reach_of(sub, subs);
     const int first = reach.first, last = reach.last;
@@ -256,6 +275,10 @@ static void meet(const heed_run *run, const heed_pipeline *pipeline, heed_flash_
     const uint8_t *open = reach.partly ? heed_mask_tile(run, pipeline, &tile, &work->sight) : NULL;
     if (open || last > keys->count)
         heed_close(&tile, open, HEED_KEYS, keys->count - first);
+    if (cut)
+        heed_flash_cut(work, row0, keys->key0 + keys->count, &tile);
+    if (work->choice.of.state)
+        note_read(run, &tile);
     const bool mark = keep && has_closed(&tile);
     if (mark || !keys->value_finite)
         note_open(&tile, work->was_open + first);
@@ -342,6 +365,8 @@ static void begin_block(const heed_run *run, const heed_pipeline *pipeline, cons
         const int64_t subs = heed_round_up(heed_key_count(run, at->batch, at->group), HEED_SUB) / HEED_SUB;
         memcpy(state, heed_all_sub_states(run, pipeline, &range, &work->sight), (size_t)subs);
     }
+    if (work->choice.of.state)
+        heed_flash_choose(run, pipeline, at->shared, at->heads, rows, padded, work);
     for (int64_t r = 0; r < (int64_t)at->heads * padded; r++) {
         work->max[r] = -INFINITY;
         work->norm_sum[r] = work->count[r] = work->moment[r] = 0.0f;
@@ -447,7 +472,9 @@ void heed_flash_forward(const heed_run *run, const heed_pipeline *pipeline)
     const int64_t blocks = (problem->queries + pipeline->query_block - 1) / pipeline->query_block;
     const int64_t segments = pipeline->segments ? pipeline->segments : blocks;
     const int64_t pieces = problem->batch * problem->kv_heads * segments;
-    float *sums = run->extra->capture.key_sums ? (float *)run->shared : NULL;
+    heed_arena shared_arena = {.base = run->shared};
+    const heed_flash_shared_choice shared = heed_take_shared_choice(&shared_arena, plan, pipeline);
+    float *sums = run->extra->capture.key_sums ? (float *)(void *)(run->shared + shared_arena.used) : NULL;
     const int64_t heads_keys = problem->heads * problem->keys, kv = problem->batch * problem->kv_heads;
     const bool by_head = keeps_blocks(plan, pipeline);
     const int64_t share = (pieces + problem->threads - 1) / problem->threads;
@@ -459,6 +486,8 @@ void heed_flash_forward(const heed_run *run, const heed_pipeline *pipeline)
     {
         heed_arena arena = {.base = run->threads + (size_t)heed_thread() * run->per_thread};
         heed_flash_work work = take_work(&arena, plan, pipeline);
+        if (pipeline->selects > 0)
+            heed_flash_observe(run, pipeline, &shared, &work);
 #pragma omp for schedule(dynamic, chunk)
         for (int64_t n = 0; n < pieces; n++) {
             /* The last blocks first: under a causal mask they are the longest. Kept blocks serve one kv head.
@@ -471,7 +500,8 @@ void heed_flash_forward(const heed_run *run, const heed_pipeline *pipeline)
                               .group = group,
                               .first_head = first,
                               .heads = pipeline->group_first[group + 1] - first,
-                              .segment = (int)segment};
+                              .segment = (int)segment,
+                              .shared = &shared};
             if (at.heads == 0)
                 continue;
             float *key_sums = NULL;

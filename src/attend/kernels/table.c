@@ -1,6 +1,7 @@
 /* The table of kernels in the build for one instruction set: which class serves a pipeline, and the way out.
  */
 #include "attend/kernels/bf16.h"
+#include "attend/kernels/choose.h"
 #include "attend/kernels/flash.h"
 #include "attend/kernels/pairs.h"
 #include <stdlib.h>
@@ -47,11 +48,57 @@ static bool scatters(const heed_pipeline *pipeline)
     return false;
 }
 
+/* NULL, or why blocks of keys that no query chooses cannot be left out by the flash kernel. */
+static const char *skips_blocks_not(const heed_plan *plan, const heed_pipeline *pipeline)
+{
+    const heed_form_state *form = heed_block_selector(pipeline);
+    if (!form || pipeline->selects > 1)
+        return "a selector needs the whole row";
+    if (!pipeline->only_selects)
+        return "another form needs whole rows, or mixes heads";
+    if (plan->problem.with & HEED_WITH_BACKWARD)
+        return "gradients beyond a selector are made from whole rows";
+    if (pipeline->keys_by_head)
+        return "keys are prepared anew for each query head";
+    if (!heed_built_in(form->form) || heed_outside_sees_tiles(pipeline))
+        return "a form from outside is shown whole rows";
+    if (form->form->observe && pipeline->auxes > 0)
+        return "position forms add what queries that lie apart cannot share";
+    return NULL;
+}
+
+/* Whether the choice is made for several queries together, which whole rows cannot. */
+static bool chooses_together(const heed_pipeline *pipeline)
+{
+    for (int n = 0; n < pipeline->selects; n++) {
+        const heed_form_state *form = &pipeline->form[pipeline->select[n]];
+        if (form->form->observe || (form->form->block_rule && form->form->block_rule(form).queries > 1))
+            return true;
+    }
+    return false;
+}
+
 static heed_status choose(const heed_plan *plan, heed_pipeline *pipeline)
 {
     const heed_kernel forced = plan->problem.kernel;
     const char *not_decode = heed_decode_refuses(plan, pipeline);
+    const char *not_sparse = skips_blocks_not(plan, pipeline);
     const bool decodes = !not_decode && plan->problem.queries <= heed_decode_most_queries(plan, pipeline);
+    const bool together = chooses_together(pipeline);
+    if (pipeline->whole_rows && !not_sparse &&
+        (forced == HEED_KERNEL_AUTO ? !decodes
+                                    : forced == HEED_KERNEL_FLASH || forced == HEED_KERNEL_SPARSE)) {
+        pipeline->kernel = HEED_KERNEL_SPARSE;
+        pipeline->why = "blocks of keys that none of a block of queries chooses are left out";
+        return HEED_OK;
+    }
+    if (together && !(decodes && (forced == HEED_KERNEL_AUTO || forced == HEED_KERNEL_DECODE)))
+        return heed_fail(HEED_UNSUPPORTED,
+                         "select=%s chooses for several queries together, which the %s kernel "
+                         "cannot: %s",
+                         pipeline->form[pipeline->select[0]].form->name,
+                         heed_kernel_name(forced == HEED_KERNEL_AUTO ? HEED_KERNEL_ROWS : forced),
+                         not_sparse ? not_sparse : "it works on whole rows");
     if (pipeline->whole_rows && (forced == HEED_KERNEL_AUTO ? !decodes : forced != HEED_KERNEL_DECODE)) {
         if (forced != HEED_KERNEL_AUTO && forced != HEED_KERNEL_ROWS)
             return heed_fail(HEED_UNSUPPORTED, "the %s kernel cannot run this spec: %s",
@@ -99,6 +146,9 @@ static void choose_blocks(const heed_plan *plan, heed_pipeline *pipeline)
     if (heed_sweeps(plan, pipeline))
         rows = clamp(KEPT_BYTES / ((p->keys + HEED_KEYS) * 4 * heads), 1, rows);
     rows = heed_round_up(clamp(rows, 1, p->queries > 0 ? p->queries : 1), HEED_STRIP);
+    const heed_form_state *by_blocks = heed_block_selector(pipeline);
+    if (by_blocks && by_blocks->form->block_rule(by_blocks).queries > 1)
+        rows = by_blocks->form->block_rule(by_blocks).queries;
     pipeline->query_block = (int)rows;
     const int64_t blocks = (p->queries + rows - 1) / rows;
     pipeline->segments = 0;
@@ -118,7 +168,7 @@ static void layout(heed_plan *plan)
         heed_pipeline *pipeline = &plan->pipeline[i];
         choose_blocks(plan, pipeline);
         if (pipeline->kernel == HEED_KERNEL_FLASH || pipeline->kernel == HEED_KERNEL_SPARSE)
-            pipeline->fast_products = heed_bf16_serves(plan, pipeline);
+            pipeline->fast_products = pipeline->selects == 0 && heed_bf16_serves(plan, pipeline);
         size_t shared = 0, thread = 0;
         switch (pipeline->kernel) {
         case HEED_KERNEL_ROWS:

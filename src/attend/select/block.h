@@ -47,6 +47,38 @@ static inline void heed_keep_blocks(heed_block_row *row, int64_t others)
     row->value[row->current] = INFINITY;
 }
 
+/* Keeps the fewest weights that sum to a share of all, highest first, of equal ones the lower; the others
+ * become -inf. work [2 n]. */
+static inline void heed_keep_mass(float *weight, int n, double share, float *work)
+{
+    double total = 0, sum = 0;
+    for (int b = 0; b < n; b++)
+        total += weight[b] > 0 ? (double)weight[b] : 0;
+    memcpy(work, weight, (size_t)n * sizeof *work);
+    int kept = 0;
+    for (; kept < n && (kept == 0 || sum < share * total * (1 - 1e-6)); kept++) {
+        int best = 0;
+        for (int b = 1; b < n; b++)
+            best = work[b] > work[best] ? b : best;
+        sum += work[best] > 0 ? (double)work[best] : 0;
+        work[best] = -INFINITY;
+    }
+    for (int b = 0; b < n; b++)
+        weight[b] = work[b] == -INFINITY ? weight[b] : -INFINITY;
+}
+
+/* Sums of the keys of each block, [blocks][dim]. */
+static inline void heed_sum_blocks(const heed_rows *keys, int64_t key0, int64_t block, float *summary)
+{
+    for (int i = 0; i < keys->count; i++) {
+        const float *restrict key = keys->in + i * keys->in_stride;
+        float *restrict sum = summary + (key0 + i) / block * keys->dim;
+        const bool first = (key0 + i) % block == 0;
+        for (int c = 0; c < keys->dim; c++)
+            sum[c] = first ? key[c] : sum[c] + key[c];
+    }
+}
+
 static inline float heed_block_product(const float *restrict query, const float *restrict summary,
                                        int64_t floats)
 {

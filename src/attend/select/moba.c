@@ -27,14 +27,7 @@ static int64_t summary_floats(const heed_form_state *form, int dim, int64_t keys
 
 static void summarise(const heed_form_state *form, const heed_rows *keys, int64_t key0, float *summary)
 {
-    const int64_t block = block_of(form);
-    for (int i = 0; i < keys->count; i++) {
-        const float *restrict key = keys->in + i * keys->in_stride;
-        float *restrict sum = summary + (key0 + i) / block * keys->dim;
-        const bool first = (key0 + i) % block == 0;
-        for (int c = 0; c < keys->dim; c++)
-            sum[c] = first ? key[c] : sum[c] + key[c];
-    }
+    heed_sum_blocks(keys, key0, block_of(form), summary);
 }
 
 /* The product with the sum of a full block is g times its size. */

@@ -1,0 +1,312 @@
+/* Selectors by blocks of keys in prefill: what is chosen, by naive definitions in double precision that write
+ * the choice out as a mask; and that nothing else is read. */
+#include "support/attend.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define COUNT(list) (sizeof(list) / sizeof *(list))
+
+static void check_kernel(const attend_case *c, heed_kernel kernel)
+{
+    attend_data *d = attend_prepare(c);
+    attend_result *r = attend_run(d, &d->c.way);
+    if (r->info.kernel != kernel)
+        fail_msg("%s runs through %s", attend_describe(&d->c, &d->c.way), heed_kernel_name(r->info.kernel));
+    attend_match(d, r);
+    attend_result_free(r);
+    attend_free(d);
+}
+
+/* Selectors that choose row by row mean the same in prefill. */
+static void rows_choose_for_themselves_in_prefill(void **state)
+{
+    (void)state;
+    static const char *const specs[] = {
+        "select=quest(page=16, budget=48); where=causal",
+        "select=quest(page=4, budget=30, share=group); where=causal; position=rope",
+        "select=quest(page=7, budget=20)",
+        "select=quest(page=100, budget=100); where=window(150) & causal; position=alibi",
+        "select=moba(block=32, k=3); where=causal; score=dot(0.7)",
+        "select=moba(block=40, k=2, share=group); where=causal; normalise=sigmoid",
+    };
+    static const int64_t queries[] = {9, 64, 150, 300};
+    for (size_t i = 0; i < COUNT(specs); i++)
+        for (size_t n = 0; n < COUNT(queries); n++)
+            for (const heed_isa *isa = test_isas(); *isa; isa++)
+                check_kernel(&(attend_case){.spec = specs[i],
+                                            .batch = 1 + n % 2,
+                                            .heads = 4,
+                                            .kv_heads = 1 << n % 3,
+                                            .queries = queries[n],
+                                            .keys = queries[n] + 40 * (n % 2),
+                                            .dim = 12,
+                                            .value_dim = 10,
+                                            .k_type = n % 2 ? HEED_F16 : HEED_F32,
+                                            .ragged = n == 2 ? RAGGED_SEQ : RAGGED_NOT,
+                                            .seed = 10 * i + n,
+                                            .way = {.isa = *isa, .threads = 2, .statistics = n == 1}},
+                             HEED_KERNEL_SPARSE);
+}
+
+typedef struct scene {
+    const attend_data *d;
+    int64_t batch, head, block, blocks;
+    double *weight; /* [N][M] full causal attention */
+} scene;
+
+static const float *key_of(const scene *s, int64_t j)
+{
+    const attend_case *c = &s->d->c;
+    const int64_t group = s->head * c->kv_heads / c->heads;
+    return s->d->k + ((s->batch * c->kv_heads + group) * c->keys + j) * c->dim;
+}
+
+static const float *query_of(const scene *s, int64_t i)
+{
+    const attend_case *c = &s->d->c;
+    return s->d->q + ((s->batch * c->heads + s->head) * c->queries + i) * c->dim;
+}
+
+static int64_t last_key(const scene *s, int64_t i)
+{
+    return i + s->d->c.keys - s->d->c.queries;
+}
+
+static void weigh(scene *s)
+{
+    const attend_case *c = &s->d->c;
+    for (int64_t i = 0; i < c->queries; i++) {
+        double *row = s->weight + i * c->keys, sum = 0;
+        for (int64_t j = 0; j < c->keys; j++) {
+            double product = 0;
+            for (int64_t x = 0; x < c->dim; x++)
+                product += (double)query_of(s, i)[x] * (double)key_of(s, j)[x];
+            row[j] = j <= last_key(s, i) ? exp(product / sqrt((double)c->dim)) : 0;
+            sum += row[j];
+        }
+        for (int64_t j = 0; j < c->keys; j++)
+            row[j] /= sum;
+    }
+}
+
+/* Marks the `wanted` largest of n values, ties to the lower. */
+static void largest(const double *value, int64_t n, int64_t wanted, bool *kept)
+{
+    for (int64_t b = 0; b < n; b++)
+        kept[b] = false;
+    for (int64_t t = 0; t < wanted && t < n; t++) {
+        int64_t best = -1;
+        for (int64_t b = 0; b < n; b++)
+            if (!kept[b] && (best < 0 || value[b] > value[best]))
+                best = b;
+        kept[best] = true;
+    }
+}
+
+typedef void (*definition)(const scene *s, const double *arg, bool *chosen /* [N][blocks] */);
+
+static void define_block_top(const scene *s, const double *arg, bool *chosen)
+{
+    const attend_case *c = &s->d->c;
+    double *value = calloc((size_t)s->blocks, sizeof *value);
+    for (int64_t i = 0; i < c->queries; i++) {
+        const int64_t first = i / s->block * s->block, current = last_key(s, i) / s->block;
+        const int64_t end = first + s->block < c->queries ? first + s->block : c->queries;
+        for (int64_t b = 0; b < current; b++) {
+            value[b] = 0;
+            for (int64_t r = first; r < end; r++)
+                for (int64_t j = b * s->block; j < (b + 1) * s->block; j++)
+                    for (int64_t x = 0; x < c->dim; x++)
+                        value[b] += (double)query_of(s, r)[x] * (double)key_of(s, j)[x];
+        }
+        largest(value, current, (int64_t)arg[0] - 1, chosen + i * s->blocks);
+        chosen[i * s->blocks + current] = true;
+    }
+    free(value);
+}
+
+static void define_vertical_slash(const scene *s, const double *arg, bool *chosen)
+{
+    const attend_case *c = &s->d->c;
+    double *value = calloc(2 * (size_t)s->blocks, sizeof *value), *slash = value + s->blocks;
+    bool *kept = calloc(2 * (size_t)s->blocks, sizeof *kept), *line = kept + s->blocks;
+    for (int64_t i = c->queries - (int64_t)arg[2] < 0 ? 0 : c->queries - (int64_t)arg[2]; i < c->queries; i++)
+        for (int64_t j = 0; j <= last_key(s, i); j++) {
+            value[j / s->block] += s->weight[i * c->keys + j];
+            slash[last_key(s, i) / s->block - j / s->block] += s->weight[i * c->keys + j];
+        }
+    largest(value, s->blocks, (int64_t)arg[0], kept);
+    largest(slash, s->blocks, (int64_t)arg[1], line);
+    for (int64_t i = 0; i < c->queries; i++) {
+        const int64_t current = last_key(s, i) / s->block;
+        for (int64_t b = 0; b <= current; b++)
+            chosen[i * s->blocks + b] = b == current || kept[b] || line[current - b];
+    }
+    free(value);
+    free(kept);
+}
+
+static void define_sample(const scene *s, const double *arg, bool *chosen)
+{
+    const attend_case *c = &s->d->c;
+    double *value = calloc((size_t)s->blocks, sizeof *value), total = 0, sum = 0;
+    bool *kept = calloc((size_t)s->blocks, sizeof *kept);
+    const int64_t count = (int64_t)ceil(arg[1] * (double)c->queries);
+    for (int64_t n = 0; n < count; n++) {
+        const int64_t i = c->queries - 1 - n * c->queries / count;
+        for (int64_t j = 0; j < c->keys; j++)
+            value[j / s->block] += s->weight[i * c->keys + j];
+    }
+    for (int64_t b = 0; b < s->blocks; b++)
+        total += value[b];
+    for (int64_t n = 1; n <= s->blocks; n++) {
+        largest(value, s->blocks, n, kept);
+        sum = 0;
+        for (int64_t b = 0; b < s->blocks; b++)
+            sum += kept[b] ? value[b] : 0;
+        if (sum >= arg[0] * total && arg[0] < 1)
+            break;
+    }
+    const int64_t window = (int64_t)ceil(arg[2] * (double)s->blocks);
+    for (int64_t i = 0; i < c->queries; i++) {
+        const int64_t current = last_key(s, i) / s->block;
+        for (int64_t b = 0; b <= current; b++)
+            chosen[i * s->blocks + b] = b == current || b > current - window || kept[b];
+    }
+    free(value);
+    free(kept);
+}
+
+/* The choice of every head as a mask of the problem, whose own spec is where=mask. */
+static void write_mask(attend_data *d, definition define, int64_t block, const double *arg)
+{
+    const attend_case *c = &d->c;
+    scene s = {.d = d, .block = block, .blocks = (c->keys + block - 1) / block};
+    s.weight = calloc((size_t)(c->queries * c->keys), sizeof *s.weight);
+    bool *chosen = calloc((size_t)(c->queries * s.blocks), sizeof *chosen);
+    for (s.batch = 0; s.batch < c->batch; s.batch++)
+        for (s.head = 0; s.head < c->heads; s.head++) {
+            memset(chosen, 0, (size_t)(c->queries * s.blocks) * sizeof *chosen);
+            weigh(&s);
+            define(&s, arg, chosen);
+            uint8_t *mask = d->mask + (s.batch * c->heads + s.head) * c->queries * c->keys;
+            for (int64_t i = 0; i < c->queries; i++)
+                for (int64_t j = 0; j < c->keys; j++)
+                    mask[i * c->keys + j] = j <= last_key(&s, i) && chosen[i * s.blocks + j / block];
+        }
+    free(chosen);
+    free(s.weight);
+}
+
+static const struct {
+    const char *spec;
+    definition define;
+    int64_t block;
+    double arg[3];
+} cases[] = {
+    {"select=block_top(block=16, k=3); where=causal", define_block_top, 16, {3}},
+    {"select=block_top(block=40, k=2); where=causal", define_block_top, 40, {2}},
+    {"select=block_top(block=64, k=100); where=causal", define_block_top, 64, {100}},
+    {"select=vertical_slash(block=16, columns=2, slashes=3, last=20); where=causal",
+     define_vertical_slash,
+     16,
+     {2, 3, 20}},
+    {"select=vertical_slash(block=32, columns=0, slashes=0); where=causal",
+     define_vertical_slash,
+     32,
+     {0, 0, 64}},
+    {"select=vertical_slash(block=7, columns=5, slashes=9, last=1000); where=causal",
+     define_vertical_slash,
+     7,
+     {5, 9, 1000}},
+    {"select=sample(alpha=0.6, rows=0.2, window=0.1, block=16); where=causal",
+     define_sample,
+     16,
+     {0.6, 0.2, 0.1}},
+    {"select=sample(alpha=1); where=causal", define_sample, 64, {1, 0.05, 0.08}},
+    {"select=sample(alpha=0.3, rows=1, window=0, block=24); where=causal", define_sample, 24, {0.3, 1, 0}},
+};
+
+static void the_choice_is_that_of_its_definition(void **state)
+{
+    (void)state;
+    static const int64_t queries[] = {2, 70, 201};
+    for (size_t i = 0; i < COUNT(cases); i++)
+        for (size_t n = 0; n < COUNT(queries); n++) {
+            attend_data *d = attend_make(&(attend_case){.spec = "where=mask",
+                                                        .batch = 1 + n % 2,
+                                                        .heads = 4,
+                                                        .kv_heads = 2,
+                                                        .queries = queries[n],
+                                                        .keys = queries[n] + 50 * (n % 2),
+                                                        .dim = 10,
+                                                        .mask = MASK_BHNM,
+                                                        .spread = 1.5,
+                                                        .seed = 10 * i + n});
+            write_mask(d, cases[i].define, cases[i].block, cases[i].arg);
+            attend_expect(d);
+            d->c.spec = cases[i].spec;
+            for (const heed_isa *isa = test_isas(); *isa; isa++) {
+                const attend_way way = {.isa = *isa, .pairs = true, .weights = true, .threads = 2};
+                attend_result *r = attend_run(d, &way);
+                assert_int_equal(r->info.kernel, HEED_KERNEL_SPARSE);
+                attend_match(d, r);
+                double open = 0;
+                for (int64_t x = 0; x < d->c.batch * 4 * queries[n] * d->c.keys; x++)
+                    open += d->mask[x];
+                if (r->pairs[0] != open)
+                    fail_msg("%s: %g pairs are said to be read, %g are", cases[i].spec, r->pairs[0], open);
+                attend_result_free(r);
+            }
+            attend_free(d);
+        }
+}
+
+static void same_bits_for_any_number_of_threads(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        attend_data *d = attend_prepare(&(attend_case){.spec = "where=causal",
+                                                       .batch = 2,
+                                                       .heads = 4,
+                                                       .kv_heads = 2,
+                                                       .queries = 150,
+                                                       .dim = 8,
+                                                       .seed = i});
+        d->c.spec = cases[i].spec;
+        attend_result *one = attend_run(d, &(attend_way){.threads = 1});
+        attend_result *five = attend_run(d, &(attend_way){.threads = 5, .own_scratch = true});
+        attend_same_bits(d, one, five);
+        attend_result_free(one);
+        attend_result_free(five);
+        attend_free(d);
+    }
+}
+
+static void what_cannot_be_chosen_together_is_refused(void **state)
+{
+    (void)state;
+    static const char *const specs[] = {"select=block_top > top_k(5)",
+                                        "select=vertical_slash; normalise=sparsemax",
+                                        "select=sample; heads=talking", "select=top_k(4) > vertical_slash"};
+    for (size_t i = 0; i < COUNT(specs); i++) {
+        heed_plan *plan;
+        const heed_problem problem = {.batch = 1, .heads = 2, .queries = 64, .keys = 64, .dim = 8};
+        assert_int_equal(heed_plan_create(&plan, specs[i], &problem), HEED_UNSUPPORTED);
+        assert_non_null(strstr(heed_message(), "chooses for several queries together"));
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rows_choose_for_themselves_in_prefill),
+        cmocka_unit_test(the_choice_is_that_of_its_definition),
+        cmocka_unit_test(same_bits_for_any_number_of_threads),
+        cmocka_unit_test(what_cannot_be_chosen_together_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
