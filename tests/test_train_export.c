@@ -80,8 +80,8 @@ static void check(const char *extra, bool describable)
     assert_int_equal(why == NULL, describable);
     if (describable) {
         int32_t token[24];
-        heed_model *model;
-        heed_session *session;
+        heed_model *model = NULL;
+        heed_session *session = NULL;
         for (int i = 0; i < 24; i++)
             token[i] = "7 bottles of beer on the"[i];
         heed_trainer_swap(trainer); /* what is written are averages, where there are any */
