@@ -1,4 +1,5 @@
 /* heed compare: other attention against a model's own. */
+#include "support/json.h"
 #include "support/models.h"
 #include "support/program.h"
 
@@ -14,35 +15,16 @@
 
 static char model[4200];
 
-static double number(const cJSON *line, const char *name)
-{
-    const cJSON *item = cJSON_GetObjectItem(line, name);
-    if (!cJSON_IsNumber(item))
-        fail_msg("no number %s", name);
-    return item->valuedouble;
-}
-
-/* The n-th line of the last run. */
-static cJSON *line(int n)
-{
-    const char *at = ran.out;
-    for (; n > 0 && at; n--)
-        at = strchr(at, '\n') ? strchr(at, '\n') + 1 : NULL;
-    cJSON *root = at ? cJSON_ParseWithOpts(at, NULL, 0) : NULL;
-    assert_non_null(root);
-    return root;
-}
-
 static void the_same_attention_differs_by_nothing(void **state)
 {
     (void)state;
     run("compare -m %s -p \"" TEXT "\" --spec where=causal --json", model);
     if (ran.status)
         fail_msg("%s", ran.err);
-    cJSON *own = line(0), *other = line(1);
-    assert_true(number(other, "kl_max") == 0.0);
-    assert_true(number(other, "same_top") == 1.0);
-    assert_true(number(own, "perplexity") == number(other, "perplexity"));
+    cJSON *own = json_line(0), *other = json_line(1);
+    assert_true(json_number(other, "kl_max") == 0.0);
+    assert_true(json_number(other, "same_top") == 1.0);
+    assert_true(json_number(own, "perplexity") == json_number(other, "perplexity"));
     cJSON_Delete(own);
     cJSON_Delete(other);
 }
@@ -56,13 +38,13 @@ static void a_window_with_first_tokens_loses_less_than_one_without(void **state)
         model);
     if (ran.status)
         fail_msg("%s", ran.err);
-    cJSON *own = line(0), *plain = line(1), *sinks = line(2);
-    assert_true(number(plain, "kl_mean") > 2.0 * number(sinks, "kl_mean"));
-    assert_true(number(plain, "perplexity") > number(sinks, "perplexity"));
-    assert_true(number(sinks, "perplexity") > number(own, "perplexity"));
-    assert_true(number(plain, "kl_max") >= number(plain, "kl_99") &&
-                number(plain, "kl_99") >= number(plain, "kl_mean"));
-    assert_true(number(own, "cache_bytes") > 0.0);
+    cJSON *own = json_line(0), *plain = json_line(1), *sinks = json_line(2);
+    assert_true(json_number(plain, "kl_mean") > 2.0 * json_number(sinks, "kl_mean"));
+    assert_true(json_number(plain, "perplexity") > json_number(sinks, "perplexity"));
+    assert_true(json_number(sinks, "perplexity") > json_number(own, "perplexity"));
+    assert_true(json_number(plain, "kl_max") >= json_number(plain, "kl_99") &&
+                json_number(plain, "kl_99") >= json_number(plain, "kl_mean"));
+    assert_true(json_number(own, "cache_bytes") > 0.0);
     assert_int_equal(cJSON_GetArraySize(cJSON_GetObjectItem(own, "perplexity_by_position")), 4);
     cJSON_Delete(own);
     cJSON_Delete(plain);
@@ -75,9 +57,9 @@ static void windows_are_read_apart(void **state)
     run("compare -m %s -p \"" TEXT "\" --context 8 --spec \"where=causal & window(8)\" --json", model);
     if (ran.status)
         fail_msg("%s", ran.err);
-    cJSON *other = line(1);
-    assert_true(number(other, "windows") > 3.0);
-    assert_true(number(other, "kl_max") == 0.0); /* a window as wide as what is read is no window */
+    cJSON *other = json_line(1);
+    assert_true(json_number(other, "windows") > 3.0);
+    assert_true(json_number(other, "kl_max") == 0.0); /* a window as wide as what is read is no window */
     cJSON_Delete(other);
     run("compare -m %s -p \"" TEXT "\" --spec \"select=top_k(2)\"", model);
     assert_int_equal(ran.status, 0);

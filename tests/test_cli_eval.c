@@ -1,5 +1,6 @@
 /* heed eval on a small random model that reads characters: what it does not know, it does not know; what it
  * prints must follow from the seed, add up, and go on where it was left. */
+#include "support/json.h"
 #include "support/program.h"
 #include "support/small_tokenizer.h"
 
@@ -11,26 +12,6 @@
 #include <unistd.h>
 
 #define WINDOW "\"where=causal & window(16)\""
-
-/* The n-th line of the last run. */
-static cJSON *line(int n)
-{
-    const char *at = ran.out;
-    for (; n > 0 && at; n--)
-        at = strchr(at, '\n') ? strchr(at, '\n') + 1 : NULL;
-    cJSON *root = at && *at ? cJSON_ParseWithOpts(at, NULL, 0) : NULL;
-    if (!root)
-        fail_msg("no line %d: %s%s", n, ran.out, ran.err);
-    return root;
-}
-
-static double number(const cJSON *object, const char *name)
-{
-    const cJSON *item = cJSON_GetObjectItem(object, name);
-    if (!cJSON_IsNumber(item))
-        fail_msg("no number %s", name);
-    return item->valuedouble;
-}
 
 static void succeed(void)
 {
@@ -52,15 +33,16 @@ static void the_same_attention_is_judged_the_same(void **state)
     run("eval -m tiny --threads 1 --tasks text,needle,induction --spec where=causal --spec " WINDOW
         " --json");
     succeed();
-    cJSON *own = line(0), *same = line(1), *other = line(2);
+    cJSON *own = json_line(0), *same = json_line(1), *other = json_line(2);
     static const char *const names[] = {"perplexity_short", "perplexity_long", "perplexity_last_quarter",
                                         "needle",           "induction",       "recall"};
     for (int i = 0; i < 6; i++)
-        assert_true(number(own, names[i]) == number(same, names[i]));
-    assert_true(number(same, "kl_mean") == 0.0 && number(same, "kl_999") == 0.0 &&
-                number(same, "same_top") == 1.0);
-    assert_true(number(other, "kl_mean") > 0.01 && number(other, "kl_999") > number(other, "kl_mean"));
-    assert_true(number(other, "same_top") < 1.0);
+        assert_true(json_number(own, names[i]) == json_number(same, names[i]));
+    assert_true(json_number(same, "kl_mean") == 0.0 && json_number(same, "kl_999") == 0.0 &&
+                json_number(same, "same_top") == 1.0);
+    assert_true(json_number(other, "kl_mean") > 0.01 &&
+                json_number(other, "kl_999") > json_number(other, "kl_mean"));
+    assert_true(json_number(other, "same_top") < 1.0);
     cJSON_Delete(own);
     cJSON_Delete(same);
     cJSON_Delete(other);
@@ -78,15 +60,15 @@ static void the_seed_decides_everything_but_the_clock(void **state)
     run("eval -m tiny --threads 1 --tasks text,passkey,induction --spec " WINDOW " --json --seed 2");
     succeed();
     assert_string_not_equal(ran.out, first);
-    cJSON *own = line(0), *task = cJSON_GetObjectItem(cJSON_GetObjectItem(own, "tasks"), "passkey");
+    cJSON *own = json_line(0), *task = cJSON_GetObjectItem(cJSON_GetObjectItem(own, "tasks"), "passkey");
     const cJSON *cell, *cells = cJSON_GetObjectItem(task, "cells");
     double asked = 0.0, depth = 0.0;
     cJSON_ArrayForEach(cell, cells)
     {
-        asked += number(cell, "asked");
-        depth += number(cell, "depth");
+        asked += json_number(cell, "asked");
+        depth += json_number(cell, "depth");
     }
-    assert_true(asked == number(task, "asked") && asked == 5.0 && depth == 2.5);
+    assert_true(asked == json_number(task, "asked") && asked == 5.0 && depth == 2.5);
     cJSON_Delete(own);
 }
 
@@ -196,11 +178,11 @@ static void every_output_has_the_same_numbers(void **state)
     const double perplexity = strtod(third + 10, NULL);
     run("eval -m tiny --threads 1 --tasks text,needle,speed --spec cache=f32 --spec " WINDOW
         " --resume all.jsonl --json");
-    cJSON *own = line(0), *f32 = line(1);
-    assert_true(fabs(number(f32, "perplexity_short") - perplexity) < 1e-6 * perplexity);
-    assert_true(number(f32, "cache_bytes_peak") == 2.0 * number(own, "cache_bytes_peak"));
-    assert_true(number(own, "prefill_tokens_per_second") > 0.0 &&
-                number(own, "decode_tokens_per_second") > 0.0);
+    cJSON *own = json_line(0), *f32 = json_line(1);
+    assert_true(fabs(json_number(f32, "perplexity_short") - perplexity) < 1e-6 * perplexity);
+    assert_true(json_number(f32, "cache_bytes_peak") == 2.0 * json_number(own, "cache_bytes_peak"));
+    assert_true(json_number(own, "prefill_tokens_per_second") > 0.0 &&
+                json_number(own, "decode_tokens_per_second") > 0.0);
     char shown[32];
     snprintf(shown, sizeof shown, " %.3f", perplexity);
     run("eval -m tiny --threads 1 --tasks text,needle,speed --spec cache=f32 --spec " WINDOW

@@ -1,4 +1,5 @@
 /* The commands that run a model, on the pretrained ones. */
+#include "support/json.h"
 #include "support/models.h"
 #include "support/program.h"
 
@@ -30,13 +31,6 @@ static cJSON *line_of(int n)
     return object;
 }
 
-static double number_of(const cJSON *object, const char *name)
-{
-    const cJSON *item = cJSON_GetObjectItem(object, name);
-    assert_true(cJSON_IsNumber(item));
-    return item->valuedouble;
-}
-
 static void logits_name_the_likeliest_tokens(void **state)
 {
     (void)state;
@@ -47,11 +41,11 @@ static void logits_name_the_likeliest_tokens(void **state)
     for (int i = 0; i < 5; i++) {
         cJSON *line = line_of(i);
         const cJSON *next = cJSON_GetObjectItem(line, "next");
-        assert_int_equal(number_of(line, "position"), i);
+        assert_int_equal(json_number(line, "position"), i);
         assert_int_equal(cJSON_GetArraySize(next), 3);
-        assert_true(number_of(cJSON_GetArrayItem(next, 0), "logprob") <= 0.0);
-        assert_true(number_of(cJSON_GetArrayItem(next, 0), "logprob") >=
-                    number_of(cJSON_GetArrayItem(next, 1), "logprob"));
+        assert_true(json_number(cJSON_GetArrayItem(next, 0), "logprob") <= 0.0);
+        assert_true(json_number(cJSON_GetArrayItem(next, 0), "logprob") >=
+                    json_number(cJSON_GetArrayItem(next, 1), "logprob"));
         if (i == 4)
             assert_string_equal(cJSON_GetObjectItem(cJSON_GetArrayItem(next, 0), "text")->valuestring,
                                 " Paris");
@@ -85,12 +79,12 @@ static void perplexity_scores_second_halves(void **state)
     run("perplexity -m gemma3 text.txt --context 64 --json");
     assert_int_equal(ran.status, 0);
     cJSON *line = line_of(0);
-    const double windows = number_of(line, "windows");
+    const double windows = json_number(line, "windows");
     assert_true(windows >= 5);
-    assert_true(number_of(line, "scored") == windows * 31);
-    assert_true(number_of(line, "read") == windows * 64);
-    assert_true(number_of(line, "perplexity") > 1.0 && number_of(line, "perplexity") < 20.0);
-    assert_true(fabs(exp(number_of(line, "nll")) - number_of(line, "perplexity")) < 1e-9);
+    assert_true(json_number(line, "scored") == windows * 31);
+    assert_true(json_number(line, "read") == windows * 64);
+    assert_true(json_number(line, "perplexity") > 1.0 && json_number(line, "perplexity") < 20.0);
+    assert_true(fabs(exp(json_number(line, "nll")) - json_number(line, "perplexity")) < 1e-9);
     cJSON_Delete(line);
     run("perplexity -m gemma3 text.txt --context 30000");
     assert_one_sentence("a window takes 30000");
@@ -153,7 +147,7 @@ static void accents_do_not_make_strangers(void **state)
     assert_true(dot(c, d) < 0.6);
     cJSON *empty;
     read_vector(4, a, &empty); /* an empty line has a vector of the two ends */
-    assert_int_equal(number_of(empty, "tokens"), 2);
+    assert_int_equal(json_number(empty, "tokens"), 2);
     assert_true(fabs(dot(a, a) - 1.0) < 1e-6);
     cJSON_Delete(empty);
 }
@@ -177,9 +171,9 @@ static void long_lines_are_cut_and_say_so(void **state)
     for (int i = 0; i < 4; i++) {
         cJSON *line;
         read_vector(i, vector, &line);
-        assert_int_equal(number_of(line, "tokens"), i == 0 ? 3 : 256);
+        assert_int_equal(json_number(line, "tokens"), i == 0 ? 3 : 256);
         assert_int_equal(cJSON_IsTrue(cJSON_GetObjectItem(line, "truncated")), i >= 2);
-        assert_int_equal(number_of(line, "dropped"), i == 2 ? 1 : i == 3 ? 446 : 0);
+        assert_int_equal(json_number(line, "dropped"), i == 2 ? 1 : i == 3 ? 446 : 0);
         cJSON_Delete(line);
     }
     run("embed -m minilm -f lines.txt --truncate error");

@@ -1,4 +1,5 @@
 /* heed run: text from a pretrained model. */
+#include "support/json.h"
 #include "support/models.h"
 #include "support/program.h"
 
@@ -18,13 +19,6 @@ static cJSON *line_of(int n)
     cJSON *object = cJSON_ParseWithLength(at, strcspn(at, "\n"));
     assert_non_null(object);
     return object;
-}
-
-static double number_of(const cJSON *object, const char *name)
-{
-    const cJSON *item = cJSON_GetObjectItem(object, name);
-    assert_true(cJSON_IsNumber(item));
-    return item->valuedouble;
 }
 
 static const char *text_of(const cJSON *object, const char *name)
@@ -48,8 +42,8 @@ static void the_likeliest_text_streams_as_it_is_reported(void **state)
     assert_int_equal(strncmp(streamed, text, strlen(text)), 0);
     assert_string_equal(streamed + strlen(text), "\n");
     assert_string_equal(text_of(line, "finish"), "length");
-    assert_true(number_of(line, "read") == 5 && number_of(line, "written") == 12 &&
-                number_of(line, "dropped") == 0);
+    assert_true(json_number(line, "read") == 5 && json_number(line, "written") == 12 &&
+                json_number(line, "dropped") == 0);
     cJSON_Delete(line);
 }
 
@@ -117,12 +111,12 @@ static void what_does_not_fit_is_refused_or_cut_aloud(void **state)
     run("run -m smollm2 -f long.txt -n 4 --context 64 --truncate middle --json");
     assert_int_equal(ran.status, 0);
     cJSON *line = line_of(0);
-    assert_true(number_of(line, "read") == 60 && number_of(line, "dropped") > 1000);
+    assert_true(json_number(line, "read") == 60 && json_number(line, "dropped") > 1000);
     cJSON_Delete(line);
     run("run -m smollm2 -p 'a b c d' -n 40 --context 10 --json");
     line = line_of(0);
     assert_string_equal(text_of(line, "finish"), "context");
-    assert_true(number_of(line, "read") + number_of(line, "written") <= 11);
+    assert_true(json_number(line, "read") + json_number(line, "written") <= 11);
     cJSON_Delete(line);
 }
 
@@ -134,11 +128,11 @@ static void another_attention_stands_beside_the_own(void **state)
     assert_int_equal(ran.status, 0);
     cJSON *own = line_of(0), *same = line_of(1), *other = line_of(2);
     assert_string_equal(text_of(own, "text"), text_of(same, "text"));
-    assert_true(number_of(cJSON_GetObjectItem(same, "against_first"), "kl_max") == 0.0);
-    assert_true(number_of(cJSON_GetObjectItem(same, "against_first"), "same_top1") == 1.0);
-    assert_true(number_of(cJSON_GetObjectItem(other, "against_first"), "kl_mean") > 0.1);
-    assert_true(number_of(cJSON_GetObjectItem(other, "against_first"), "perplexity") >
-                number_of(cJSON_GetObjectItem(other, "against_first"), "perplexity_first"));
+    assert_true(json_number(cJSON_GetObjectItem(same, "against_first"), "kl_max") == 0.0);
+    assert_true(json_number(cJSON_GetObjectItem(same, "against_first"), "same_top1") == 1.0);
+    assert_true(json_number(cJSON_GetObjectItem(other, "against_first"), "kl_mean") > 0.1);
+    assert_true(json_number(cJSON_GetObjectItem(other, "against_first"), "perplexity") >
+                json_number(cJSON_GetObjectItem(other, "against_first"), "perplexity_first"));
     cJSON_Delete(own);
     cJSON_Delete(same);
     cJSON_Delete(other);
@@ -153,8 +147,8 @@ static void a_conversation_reuses_what_was_read(void **state)
     run("help >/dev/null; { '" HEED_PROGRAM "' run -m smollm2 --chat -n 24 --json <turns.txt; } >stdout.txt");
     assert_int_equal(ran.status, 0);
     cJSON *first = line_of(0), *second = line_of(1);
-    assert_true(number_of(first, "reused") == 0);
-    assert_true(number_of(second, "reused") >= number_of(first, "read"));
+    assert_true(json_number(first, "reused") == 0);
+    assert_true(json_number(second, "reused") >= json_number(first, "read"));
     cJSON_Delete(first);
     cJSON_Delete(second);
 }
@@ -201,7 +195,7 @@ static void a_saved_session_is_gone_on_from(void **state)
     run("run -m smollm2 -p 'The capital of France is' -n 6 --session session.heed --threads 1 --json");
     assert_int_equal(ran.status, 0);
     cJSON *line = line_of(0);
-    assert_true(number_of(line, "reused") == 4 && number_of(line, "read") == 1);
+    assert_true(json_number(line, "reused") == 4 && json_number(line, "read") == 1);
     assert_int_equal(strncmp(first, text_of(line, "text"), strlen(text_of(line, "text"))), 0);
     cJSON_Delete(line);
     run("cache show session.heed -m smollm2");
@@ -214,7 +208,7 @@ static void a_saved_session_is_gone_on_from(void **state)
         "'cache=fifo(budget=4)'");
     assert_int_equal(ran.status, 0);
     line = line_of(0);
-    assert_true(number_of(line, "keys") == 4 && number_of(line, "read") == 8);
+    assert_true(json_number(line, "keys") == 4 && json_number(line, "read") == 8);
     cJSON_Delete(line);
     run("cache keep -m smollm2 -p x");
     assert_int_equal(ran.status, 2);

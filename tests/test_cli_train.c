@@ -124,7 +124,7 @@ static void parameters_of_forms_are_learnt(void **state)
     (void)state;
     int64_t count;
     run("train " TINY "--set 'attention = position=t5(buckets=4) + fire; normalise=sink; where=causal' --set "
-                      "steps=5 -o forms");
+        "steps=5 -o forms");
     if (ran.status)
         fail_msg("%s", ran.err);
     assert_said(ran.out, "its attention is not plain rope");

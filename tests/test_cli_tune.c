@@ -1,5 +1,6 @@
 /* heed tune on a small random model that reads characters: the mix is a spec that fits the budget, and what
  * is measured is what a session with that spec does. */
+#include "support/json.h"
 #include "support/program.h"
 #include "support/small_tokenizer.h"
 
@@ -20,14 +21,6 @@ static cJSON *result(void)
     return root;
 }
 
-static double number(const cJSON *object, const char *name)
-{
-    const cJSON *item = cJSON_GetObjectItem(object, name);
-    if (!cJSON_IsNumber(item))
-        fail_msg("no number %s", name);
-    return item->valuedouble;
-}
-
 static const char *text(const cJSON *object, const char *name)
 {
     const cJSON *item = cJSON_GetObjectItem(object, name);
@@ -46,10 +39,10 @@ static void the_mix_fits_the_budget_and_is_the_best_of_those_measured(void **sta
     double least = INFINITY, ours = NAN;
     cJSON_ArrayForEach(mix, mixes)
     {
-        if (number(mix, "share") <= 0.8)
-            least = fmin(least, number(mix, "kl"));
+        if (json_number(mix, "share") <= 0.8)
+            least = fmin(least, json_number(mix, "kl"));
         if (!strcmp(text(mix, "spec"), best))
-            ours = number(mix, "kl");
+            ours = json_number(mix, "kl");
     }
     assert_true(ours == least);
     assert_int_equal(cJSON_GetArraySize(heads), 8);
