@@ -3,9 +3,10 @@
  *     C = the `window` kept keys next behind dropped key i,     p = clamp(score_i / mean of score over C, 0,
  * 1) with chance p: v_c += v_i / |C| for all c in C
  *
- * Keys and masses stay as they are. The chance is drawn from hash(seed, layer, kv head, position). Behind a
- * judge whose scores are sums of weights: `h2o(...) > cam`. Zhang et al.: CaM: Cache Merging for
- * Memory-efficient LLMs Inference, 2024; the paper acts at every token: `every(1)`.
+ * Keys and masses stay as they are, so what is handed on makes values longer: where many keys go at once, as
+ * at the end of a prompt, or scores are sums over all queries, which old keys have the most of, more is lost
+ * than by dropping them. The paper drops one key a token: `every(1)`. The chance is drawn from hash(seed,
+ * layer, kv head, position). Zhang et al.: CaM: Cache Merging for Memory-efficient LLMs Inference, 2024.
  */
 #include "attend/cache/fold.h"
 
