@@ -434,7 +434,8 @@ static void rotation_spreads_what_far_entries_hold(void **state)
             rotated += error_of(pairs[p][1], x, 128);
         }
         if (!(rotated < 0.7 * plain))
-            fail_msg("%s: %g, %s: %g", heed_type_name(pairs[p][0]), plain, heed_type_name(pairs[p][1]), rotated);
+            fail_msg("%s: %g, %s: %g", heed_type_name(pairs[p][0]), plain, heed_type_name(pairs[p][1]),
+                     rotated);
     }
 }
 
