@@ -252,6 +252,8 @@ static void exact_products_equal_the_definition(void **state)
         for (int i = 0; i < 4; i++) {
             if (type == HEED_I32 || type == HEED_U8 || (type >= HEED_I8 && type <= HEED_I64))
                 continue; /* the same path as HEED_F64 */
+            if (type >= HEED_Q2)
+                continue; /* refused */
             const bool blocks = heed_block_format_of((heed_type)type);
             problem p = make((heed_type)type, rows[i], blocks ? odd_cols((heed_type)type, i) : 1 + 90 * i,
                              n[i], (uint64_t)(type * 4 + i));
@@ -516,6 +518,11 @@ static void matrices_that_do_not_fit_are_refused(void **state)
     matrix = pack(&a, HEED_PRODUCT_FAST, HEED_ISA_AUTO, 1);
     assert_true(heed_product_scratch(matrix, INT64_MAX / 2, 1) == SIZE_MAX);
     heed_matrix_free(matrix);
+    for (int type = HEED_Q2; type < HEED_TYPES; type++) { /* types of caches */
+        a.weights.type = (heed_type)type;
+        assert_int_equal(heed_matrix_pack(&matrix, list, 1, HEED_PRODUCT_EXACT, HEED_ISA_AUTO, 1),
+                         HEED_UNSUPPORTED);
+    }
     drop(&a);
     drop(&b);
 }

@@ -51,6 +51,9 @@ static heed_status check_weights(const heed_tensor *weights, int64_t cols)
                          (long long)cols, (long long)weights->shape[1]);
     if (!heed_type_name(weights->type))
         return heed_fail(HEED_UNSUPPORTED, "%d is no element type", (int)weights->type);
+    if (weights->type >= HEED_Q2)
+        return heed_fail(HEED_UNSUPPORTED, "%s is a type of caches, not of weights",
+                         heed_type_name(weights->type));
     return HEED_OK;
 }
 

@@ -86,8 +86,7 @@ static heed_status choose(const heed_plan *plan, heed_pipeline *pipeline)
     const bool decodes = !not_decode && plan->problem.queries <= heed_decode_most_queries(plan, pipeline);
     const bool together = chooses_together(pipeline);
     if (pipeline->whole_rows && !not_sparse &&
-        (forced == HEED_KERNEL_AUTO ? !decodes
-                                    : forced == HEED_KERNEL_FLASH || forced == HEED_KERNEL_SPARSE)) {
+        (forced == HEED_KERNEL_AUTO ? !decodes : forced == HEED_KERNEL_SPARSE)) {
         pipeline->kernel = HEED_KERNEL_SPARSE;
         pipeline->why = "blocks of keys that none of a block of queries chooses are left out";
         return HEED_OK;
