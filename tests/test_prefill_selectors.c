@@ -30,6 +30,8 @@ static void rows_choose_for_themselves_in_prefill(void **state)
         "select=quest(page=7, budget=20)",
         "select=quest(page=100, budget=100); where=window(150) & causal; position=alibi",
         "select=moba(block=32, k=3); where=causal; score=dot(0.7)",
+        "select=moba(block=32, k=3); where=causal; score=cosine",
+        "select=quest(page=16, budget=64, share=group); where=causal; score=cosine",
         "select=moba(block=40, k=2, share=group); where=causal; normalise=sigmoid",
     };
     static const int64_t queries[] = {9, 64, 150, 300};

@@ -72,12 +72,12 @@ static double value_for_head(const oracle_row *row, int64_t h, int64_t first, in
     for (int64_t d = 0; d < row->o->problem.dim; d++) {
         double least = INFINITY, most = -INFINITY, sum = 0;
         for (int64_t j = first; j < end; j++) {
-            const double x = key[j].seen.x[d * key[j].seen.stride];
+            const double x = key[j].seen.x[d * key[j].seen.stride] * oracle_key_factor(row, h, j);
             least = fmin(least, x), most = fmax(most, x), sum += x;
         }
         value += quest ? fmax(q[d] * least, q[d] * most) : q[d] * sum / (double)(end - first);
     }
-    return value;
+    return value * oracle_query_factor(row, h);
 }
 
 /* The largest over the heads of the group, if they share. */

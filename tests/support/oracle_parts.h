@@ -45,6 +45,9 @@ void oracle_add_positions(oracle_row *row, int64_t h);
 void oracle_make_query(oracle *o, tape *t, oracle_side *query, int64_t h);
 void oracle_make_key(oracle *o, tape *t, oracle_side *key, int64_t h);
 var oracle_score(oracle_row *row, int64_t h, int64_t j);
+/* What a product of query and key is multiplied by before the scale, by parts: cosine's norms, else 1. */
+double oracle_query_factor(const oracle_row *row, int64_t h);
+double oracle_key_factor(const oracle_row *row, int64_t h, int64_t j);
 double oracle_score_scale(const oracle *o); /* that of dot or bilinear, else 1/sqrt(D) */
 
 /* where; `key_end` is 1 + the largest position of the keys that exist */

@@ -91,6 +91,17 @@ void oracle_make_key(oracle *o, tape *t, oracle_side *key, int64_t h)
         key->made = hidden(o, t, key->seen, h, "Wk", NULL);
 }
 
+double oracle_query_factor(const oracle_row *row, int64_t h)
+{
+    const tape_vector made = row->query[h].made;
+    return !is(row->o, "cosine") ? 1 : made.x ? *made.x : row->t->value[made.first];
+}
+
+double oracle_key_factor(const oracle_row *row, int64_t h, int64_t j)
+{
+    return is(row->o, "cosine") ? *row->key[h * row->o->problem.keys + j].made.x : 1;
+}
+
 static var entry(tape *t, tape_vector x, int64_t i)
 {
     return x.x ? tape_leaf(t, x, i) : x.first + (var)i;
