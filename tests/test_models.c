@@ -262,7 +262,8 @@ static void attention_that_a_session_cannot_run_is_refused(void **state)
                  {"where=windw(4)", "column 7"},
                  {"read=gate", "learnt tensor"},
                  {"where=causal & mask", "needs the tensor mask"},
-                 {"heads 0: cache=q8", "share one cache"}};
+                 {"heads 0: cache=q8", "share one cache"},
+                 {"cache=q8 > fifo(budget=20)", "column 12"}};
     small_model small;
     open_small(&small, "llama", true);
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {

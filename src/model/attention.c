@@ -112,6 +112,14 @@ static heed_status check_ranges(const heed_ranges *ranges, const char *what, int
     return HEED_OK;
 }
 
+/* Whether the clause `cache` of a group makes sense, with columns of the user's own text. */
+static heed_status check_storage(const heed_spec *spec, const heed_group *group)
+{
+    heed_type k = HEED_TYPES, v = HEED_TYPES;
+    const heed_form *policy;
+    return heed_spec_storage(spec, group->root[HEED_CACHE], &k, &v, &policy);
+}
+
 heed_status heed_attention_holds(const char *override, const heed_form *const *forms, int64_t layers,
                                  int64_t heads)
 {
@@ -122,6 +130,8 @@ heed_status heed_attention_holds(const char *override, const heed_form *const *f
         status = check_ranges(&spec->group[g].layers, "layers", layers);
         if (!status)
             status = check_ranges(&spec->group[g].heads, "heads", heads);
+        if (!status)
+            status = check_storage(spec, &spec->group[g]);
     }
     heed_spec_free(spec);
     return status;
