@@ -102,7 +102,10 @@ HEED_API size_t heed_session_untrained(const heed_session *session, char *text, 
 
 /** Tokens that sequence @p sequence has read. */
 HEED_API int64_t heed_session_length(const heed_session *session, int64_t sequence);
-/** Those tokens; valid until the sequence changes. */
+/** Tokens that it can take in before a policy acts: a prompt, in one call or in parts, must not be longer
+ * where policies act at its end only. */
+HEED_API int64_t heed_session_room(const heed_session *session, int64_t sequence);
+/** The tokens that it has read; valid until the sequence changes. */
 HEED_API const int32_t *heed_session_tokens(const heed_session *session, int64_t sequence);
 /** Forgets all but the first @p length tokens of a sequence. @return HEED_INVALID, with nothing changed, when
  * keys that are needed there are gone (behind a window, or dropped by a policy); the message says how far
@@ -135,11 +138,21 @@ HEED_API void heed_session_get_usage(const heed_session *session, heed_session_u
 HEED_API int64_t heed_session_kept(const heed_session *session, int64_t sequence, int64_t layer,
                                    int64_t kv_head, int32_t *pos, float *mass, int64_t most);
 
+/** What new tokens are to cache policies, which act at the end of a prompt and, more rarely, while a text is
+ * written. */
+typedef enum heed_feed_kind {
+    HEED_READ_BY_COUNT = 0, /**< several tokens are a prompt, one is written */
+    HEED_READ_PROMPT_PART,  /**< a prompt that goes on in a later call */
+    HEED_READ_PROMPT_END,   /**< the end of one, or a whole one */
+    HEED_READ_WRITTEN,      /**< a text as if it was written, though several tokens are known at once */
+} heed_feed_kind;
+
 /** New tokens of one sequence. */
 typedef struct heed_feed_item {
     int64_t sequence;
     const int32_t *tokens;
     int64_t count;
+    heed_feed_kind reading;
 } heed_feed_item;
 
 /** What to give out while tokens are read. Zero it first. Rows stand in the order of the items and their

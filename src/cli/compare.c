@@ -53,7 +53,7 @@ typedef struct comparison {
 
 static heed_status read_step(comparison *c, contender *one, int64_t first, int64_t count)
 {
-    const heed_feed_item item = {.tokens = c->window + first, .count = count};
+    const heed_feed_item item = {.tokens = c->window + first, .count = count, .reading = HEED_READ_WRITTEN};
     const heed_feed_wants wants = {.logits = one->logits, .all_logits = true};
     const double start = heed_seconds();
     TRY(heed_feed(one->session, &item, 1, &wants));

@@ -98,9 +98,21 @@ static heed_status read_tokens(cli_generation *g, float *logits)
 {
     cli_progress progress = {.what = "reading", .unit = "tokens", .scale = 1.0};
     heed_status status = HEED_OK;
+    const bool prompt = g->all.count - g->held > 1;
+    const int64_t room = heed_session_room(g->session, 0);
+    if (prompt && g->all.count - g->held > room)
+        return heed_fail(
+            HEED_INVALID,
+            "the prompt has %lld tokens, but there is room for %lld keys before the policy acts at its end; "
+            "with `> chunked(n)` it acts while the prompt is read",
+            (long long)(g->all.count - g->held), (long long)room);
     while (g->held < g->all.count && !status && !interrupted) {
         const int64_t left = g->all.count - g->held, count = left < READ_AT_ONCE ? left : READ_AT_ONCE;
-        const heed_feed_item item = {.tokens = g->all.id + g->held, .count = count};
+        const heed_feed_item item = {.tokens = g->all.id + g->held,
+                                     .count = count,
+                                     .reading = !prompt        ? HEED_READ_WRITTEN
+                                                : count < left ? HEED_READ_PROMPT_PART
+                                                               : HEED_READ_PROMPT_END};
         if (left > READ_AT_ONCE)
             cli_progress_show(&progress, (double)g->held, (double)g->all.count);
         status = heed_feed(g->session, &item, 1, &(heed_feed_wants){.logits = count == left ? logits : NULL});

@@ -56,7 +56,7 @@ static heed_status score_window(perplexity_run *run, int32_t *tokens)
     TRY(heed_feed(run->session, &(heed_feed_item){.tokens = tokens, .count = first}, 1, NULL));
     for (int64_t t = first; t < n - 1;) {
         const int64_t count = n - 1 - t < run->rows ? n - 1 - t : run->rows;
-        const heed_feed_item item = {.tokens = tokens + t, .count = count};
+        const heed_feed_item item = {.tokens = tokens + t, .count = count, .reading = HEED_READ_WRITTEN};
         TRY(heed_feed(run->session, &item, 1, &(heed_feed_wants){.logits = run->logits, .all_logits = true}));
         for (int64_t i = 0; i < count; i++)
             score(run, run->logits + i * run->info.vocabulary, tokens[t + i + 1]);

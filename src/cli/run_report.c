@@ -12,7 +12,11 @@ static heed_status compare_step(run_state *run, int form, const heed_tokens *tex
                                 int64_t count, float *logits[2])
 {
     const int64_t vocabulary = run->info.vocabulary;
-    const heed_feed_item item = {.tokens = text->id + place, .count = count};
+    const heed_feed_item item = {.tokens = text->id + place,
+                                 .count = count,
+                                 .reading = place >= run->prompt.count          ? HEED_READ_WRITTEN
+                                            : place + count < run->prompt.count ? HEED_READ_PROMPT_PART
+                                                                                : HEED_READ_PROMPT_END};
     heed_session *const both[] = {run->form[0].generation.session, run->form[form].generation.session};
     for (int i = 0; i < 2; i++)
         TRY(heed_feed(both[i], &item, 1, &(heed_feed_wants){.logits = logits[i], .all_logits = true}));
@@ -34,9 +38,11 @@ static heed_status compare_form(run_state *run, int form, const heed_tokens *tex
         TRY(heed_session_cut(run->form[i].generation.session, 0, 0));
         run->form[i].generation.held = 0;
     }
-    for (int64_t place = 0; place < text->count && !cli_interrupted(); place += STEP)
-        TRY(compare_step(run, form, text, place, text->count - place < STEP ? text->count - place : STEP,
-                         logits));
+    for (int64_t place = 0, count; place < text->count && !cli_interrupted(); place += count) {
+        const int64_t end = place < run->prompt.count ? run->prompt.count : text->count;
+        count = end - place < STEP ? end - place : STEP;
+        TRY(compare_step(run, form, text, place, count, logits));
+    }
     return HEED_OK;
 }
 
@@ -75,6 +81,20 @@ static void print_dropped(const run_state *run)
                 (long long)run->dropped);
 }
 
+/* What policies and windows left of the cache, and of its keys. */
+static void print_kept(const heed_session *session)
+{
+    heed_session_usage usage;
+    heed_session_get_usage(session, &usage);
+    if (usage.bytes < usage.peak_bytes)
+        fprintf(stderr, " at most, %.2f MB at the end", (double)usage.bytes * 1e-6);
+    if (usage.dropped)
+        fprintf(stderr, ", %lld keys dropped", (long long)usage.dropped);
+    if (usage.pairs_read < usage.pairs_open)
+        fprintf(stderr, ", %.1f %% of open pairs read", 100.0 * usage.pairs_read / usage.pairs_open);
+    fputc('\n', stderr);
+}
+
 static void print_line(const run_state *run)
 {
     const run_form *form = &run->form[0];
@@ -86,9 +106,10 @@ static void print_line(const run_state *run)
     if (g->anew)
         fprintf(stderr, ", %lld of them anew, since keys that the rest sees had been dropped",
                 (long long)g->anew);
-    fprintf(stderr, " (%.1f tokens/s), %lld written (%.1f tokens/s), ended by %s; cache %.2f MB\n",
+    fprintf(stderr, " (%.1f tokens/s), %lld written (%.1f tokens/s), ended by %s; cache %.2f MB",
             rate(g->read, g->read_seconds), (long long)g->written, rate(g->written, g->write_seconds),
             cli_finish_word(g->finish), cache_megabytes(form));
+    print_kept(g->session);
 }
 
 static void print_table(const run_state *run)
@@ -136,6 +157,17 @@ static void add_difference(cJSON *line, const heed_divergence *d)
     cJSON_AddNumberToObject(object, "perplexity_first", heed_divergence_perplexity(d, 0));
 }
 
+static void add_usage(cJSON *line, const heed_session *session)
+{
+    heed_session_usage usage;
+    heed_session_get_usage(session, &usage);
+    cJSON_AddNumberToObject(line, "cache_bytes", (double)usage.bytes);
+    cJSON_AddNumberToObject(line, "cache_peak_bytes", (double)usage.peak_bytes);
+    cJSON_AddNumberToObject(line, "keys_dropped", (double)usage.dropped);
+    cJSON_AddNumberToObject(line, "pairs_read", usage.pairs_read);
+    cJSON_AddNumberToObject(line, "pairs_open", usage.pairs_open);
+}
+
 void run_print_json(const run_state *run, int i)
 {
     const run_form *form = &run->form[i];
@@ -157,6 +189,7 @@ void run_print_json(const run_state *run, int i)
     cJSON_AddNumberToObject(line, "write_seconds", g->write_seconds);
     cJSON_AddNumberToObject(line, "context", (double)form->session.context);
     cJSON_AddNumberToObject(line, "cache_token_bytes", form->session.cache_token_bytes);
+    add_usage(line, g->session);
     cJSON_AddStringToObject(line, "kernels", run->info.kernels);
     if (i > 0 && form->difference.positions > 0)
         add_difference(line, &form->difference);

@@ -43,7 +43,8 @@ static heed_status read_rows(heed_session *session, const heed_quiz *quiz, float
 {
     const int64_t rows = rows_of(quiz), before = quiz->text.count - rows;
     const heed_feed_item first = {.tokens = quiz->text.id, .count = before},
-                         second = {.tokens = quiz->text.id + before, .count = rows};
+                         second = {
+                             .tokens = quiz->text.id + before, .count = rows, .reading = HEED_READ_WRITTEN};
     TRY(heed_session_cut(session, 0, 0));
     TRY(heed_feed(session, &first, 1, NULL));
     return heed_feed(session, &second, 1, &(heed_feed_wants){.logits = logits, .all_logits = true});

@@ -68,7 +68,8 @@ heed_status heed_read_text(heed_reading *reading, const int32_t *tokens, int64_t
         const int64_t rows = count - first < HEED_READING_STEP ? count - first : HEED_READING_STEP;
         for (int i = 0; i < reading->readers; i++) {
             heed_reader *reader = &reading->reader[i];
-            const heed_feed_item item = {.tokens = tokens + first, .count = rows};
+            const heed_feed_item item = {
+                .tokens = tokens + first, .count = rows, .reading = HEED_READ_WRITTEN};
             TRY(heed_feed(reader->session, &item, 1,
                           &(heed_feed_wants){.logits = reader->logits, .all_logits = true}));
             TRY(judge(reading, reader, tokens, first, rows, count, part));

@@ -18,6 +18,9 @@ static heed_status check_item(const heed_session *session, const heed_feed_item 
     for (int64_t other = 0; other < i; other++)
         if (items[other].sequence == sequence)
             return heed_fail(HEED_INVALID, "sequence %lld stands twice among what is fed", sequence);
+    if (item->reading > HEED_READ_WRITTEN)
+        return heed_fail(HEED_INVALID, "sequence %lld: %d is no way of reading", sequence,
+                         (int)item->reading);
     if (item->count < 1 || !item->tokens)
         return heed_fail(HEED_INVALID, "sequence %lld is fed %lld tokens, it must be at least 1", sequence,
                          (long long)item->count);
@@ -34,8 +37,8 @@ static heed_status check_item(const heed_session *session, const heed_feed_item 
     if (item->count > room)
         return heed_fail(
             HEED_INVALID,
-            "%lld tokens at once, but there is room for %lld keys more: the policy acts at their "
-            "end; with `> chunked(n)` it acts while they are read",
+            "%lld tokens, but there is room for %lld keys more: the policy acts at the end of a prompt; "
+            "with `> chunked(n)` it acts while one is read",
             (long long)item->count, (long long)room);
     for (int64_t t = 0; t < item->count; t++)
         if (item->tokens[t] < 0 || item->tokens[t] >= c->vocabulary)
@@ -60,6 +63,11 @@ static heed_status check(const heed_session *session, const heed_feed_item *item
     return HEED_OK;
 }
 
+static bool is_prompt(const heed_feed_item *item)
+{
+    return item->reading == HEED_READ_BY_COUNT ? item->count > 1 : item->reading != HEED_READ_WRITTEN;
+}
+
 /* The next piece of an item, if there is one and it fits. */
 static void add_piece(heed_session *session, const heed_feed_item *items, int64_t i, int64_t out_row,
                       bool single, heed_step *step)
@@ -69,15 +77,17 @@ static void add_piece(heed_session *session, const heed_feed_item *items, int64_
     const int64_t count = left < session->chunk ? left : session->chunk;
     if (count < 1 || (count == 1) != single || step->rows + count > session->rows)
         return;
-    work->piece[step->pieces++] = (heed_piece){.sequence = items[i].sequence,
-                                               .first = work->before[i] + work->progress[i],
-                                               .count = count,
-                                               .row = step->rows,
-                                               .tokens = items[i].tokens + work->progress[i],
-                                               .item = i,
-                                               .out_row = out_row + work->progress[i],
-                                               .last = count == left,
-                                               .prompt = items[i].count > 1};
+    work->piece[step->pieces++] =
+        (heed_piece){.sequence = items[i].sequence,
+                     .first = work->before[i] + work->progress[i],
+                     .count = count,
+                     .row = step->rows,
+                     .tokens = items[i].tokens + work->progress[i],
+                     .item = i,
+                     .out_row = out_row + work->progress[i],
+                     .last = count == left,
+                     .prompt = is_prompt(&items[i]),
+                     .ends = count == left && items[i].reading != HEED_READ_PROMPT_PART};
     for (int64_t t = 0; t < count; t++)
         work->position[step->rows + t] = (int32_t)(work->before[i] + work->progress[i] + t);
     step->rows += count;

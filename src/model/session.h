@@ -66,7 +66,8 @@ typedef struct heed_piece {
     int64_t item;    /* of the call it belongs to, */
     int64_t out_row; /* whose output begins at this row of all tokens */
     bool last;       /* holds the item's last token */
-    bool prompt;     /* the item has more than one token */
+    bool prompt;     /* its tokens are a prompt's, */
+    bool ends;       /* which ends with it */
 } heed_piece;
 
 /* Activations and everything else that is written while reading. `rows` are those of one step; where a plan's
@@ -151,10 +152,6 @@ heed_status heed_session_check_chains(const heed_session *session, int64_t layer
 
 /* Kinds of tokens for policies that ask: session->token_kind. */
 heed_status heed_session_sort_tokens(heed_session *session);
-
-/* Tokens that a sequence may read now: where policies act at the end of a prompt only, the prompt must fit
- * into what is held. */
-int64_t heed_session_room(const heed_session *session, int64_t sequence);
 
 /* Specs, kinds and plans of all layers, and what the store must hold. session_plans.c */
 heed_status heed_session_plan(heed_session *session, const heed_session_options *options,

@@ -93,7 +93,7 @@ void heed_session_observe(heed_session *session, int64_t l, const heed_piece *pi
 
 static heed_moment moment_of(const heed_piece *piece)
 {
-    return !piece->prompt ? HEED_DECODING : piece->last ? HEED_PROMPT_ENDS : HEED_IN_PROMPT;
+    return !piece->prompt ? HEED_DECODING : piece->ends ? HEED_PROMPT_ENDS : HEED_IN_PROMPT;
 }
 
 /* Whether the chain of a kv head, and those like it, have something to do. */

@@ -46,7 +46,7 @@ static void run_graph(const nn_case *c, int threads, heed_isa isa, bool add, boo
     ok(c, heed_parameters_create(&parameters, 1));
     ok(c, heed_graph_create(&graph, parameters, threads, isa));
     for (int i = 0; i < c->ins; i++) {
-        char name[8];
+        char name[16];
         snprintf(name, sizeof name, "x%d", i);
         for (int64_t j = 0; j < nn_count(&c->in[i]); j++)
             values[j] = (float)data[i][j];
