@@ -102,6 +102,41 @@ static void a_budget_holds_in_prompts_turns_and_decoding(void **state)
     close_small(&small);
 }
 
+/* A prompt in parts, of which the last has one token, is one prompt; what is written has a key too many for a
+ * while. */
+static void policies_wait_for_the_end_of_a_prompt_in_parts(void **state)
+{
+    (void)state;
+    small_model small;
+    open_small(&small, "llama", true);
+    int32_t tokens[LONG], kept[LONG], kept_in_parts[LONG];
+    make_text(&small, tokens, LONG);
+    const heed_session_options options = {
+        .context = 400, .threads = 1, .chunk = 50, .attention = "cache=h2o(budget=100)"};
+    heed_session *whole = new_session(small.model, &options), *parts = new_session(small.model, &options);
+    read_text(whole, 0, tokens, PROMPT, NULL);
+    for (int64_t first = 0, count; first < PROMPT; first += count) {
+        const bool end = first == PROMPT - 1;
+        count = end ? 1 : PROMPT - 1 - first < 100 ? PROMPT - 1 - first : 100;
+        const heed_feed_item item = {.tokens = tokens + first,
+                                     .count = count,
+                                     .reading = end ? HEED_READ_PROMPT_END : HEED_READ_PROMPT_PART};
+        must(heed_feed(parts, &item, 1, NULL));
+        assert_int_equal(held(parts, 1, 0), end ? 100 : first + count);
+    }
+    for (int64_t l = 0; l < small.info.layers; l++) {
+        const int64_t count = heed_session_kept(whole, 0, l, 0, kept, NULL, LONG);
+        assert_int_equal(heed_session_kept(parts, 0, l, 0, kept_in_parts, NULL, LONG), count);
+        assert_memory_equal(kept, kept_in_parts, (size_t)count * sizeof *kept);
+    }
+    const heed_feed_item written = {.tokens = tokens + PROMPT, .count = 30, .reading = HEED_READ_WRITTEN};
+    must(heed_feed(parts, &written, 1, NULL));
+    assert_int_equal(held(parts, 1, 0), 130);
+    heed_session_free(whole);
+    heed_session_free(parts);
+    close_small(&small);
+}
+
 /* The newest 100 keys, packed or not, are at the same distances from the query. */
 static void packed_positions_keep_distances(void **state)
 {
@@ -324,6 +359,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_budget_for_all_changes_no_bit),
         cmocka_unit_test(a_budget_holds_in_prompts_turns_and_decoding),
+        cmocka_unit_test(policies_wait_for_the_end_of_a_prompt_in_parts),
         cmocka_unit_test(packed_positions_keep_distances),
         cmocka_unit_test(heavy_hitters_are_those_of_the_weights),
         cmocka_unit_test(neighbours_change_no_bit),
