@@ -169,7 +169,7 @@ static int make_subject(subject *s, const bench_work *work, const bench_options 
                                   .threads = (int)options->threads,
                                   .isa = (heed_isa)options->isa,
                                   .kernel = (heed_kernel)options->kernel,
-                                  .with = work->with,
+                                  .with = work->with | HEED_WITH_WHOLE_NUMBERS,
                                   .top = TOP};
     if (heed_plan_create(&s->plan, work->spec, &problem) != HEED_OK) {
         fprintf(stderr, "heed bench: %s: %s\n", work->name, heed_message());

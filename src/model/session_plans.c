@@ -27,6 +27,7 @@ static heed_status make_plan(const heed_session *session, const heed_session_kin
     with |= kind->summed ? HEED_WITH_SUMMARIES : 0u;
     with |= watches ? HEED_WITH_WEIGHTS : kind->with | session->with;
     with |= kind->prepared ? HEED_WITH_PREPARED_KEYS : 0u;
+    with |= session->model->packing.kind == HEED_PRODUCT_FAST ? HEED_WITH_WHOLE_NUMBERS : 0u;
     const heed_problem problem = {.batch = batch,
                                   .heads = c->heads,
                                   .kv_heads = c->kv_heads,

@@ -193,8 +193,7 @@ attend_data *attend_make(const attend_case *given)
     c->dim = c->dim ? c->dim : 8;
     c->value_dim = c->value_dim ? c->value_dim : c->dim;
     c->spread = c->spread != 0 ? c->spread : 1;
-    const bool blocks = heed_type_block(c->k_type) > 1 || heed_type_block(c->v_type) > 1;
-    c->tolerance = c->tolerance != 0 ? c->tolerance : blocks ? 1e-4 : 1e-5;
+    c->tolerance = c->tolerance != 0 ? c->tolerance : c->way.whole_numbers ? 1e-4 : 1e-5;
     c->away = c->away != 0 ? c->away : 4e-6;
     test_random random = {c->seed};
     const int64_t rows = c->batch * c->heads * c->queries, keys = c->batch * c->kv_heads * c->keys;

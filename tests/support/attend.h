@@ -35,6 +35,7 @@ typedef struct attend_way {
     bool summaries;   /* summaries come with the keys, by pages where there are any; for specs that take keys
                          as they are */
     bool pairs;       /* count what is read */
+    bool whole_numbers; /* quantised keys and values may be multiplied so */
 } attend_way;
 
 typedef enum attend_positions { POSITIONS_DEFAULT, POSITIONS_SHARED, POSITIONS_BATCHED } attend_positions;
@@ -54,8 +55,8 @@ typedef struct attend_case {
     unsigned gate_ones; /* bit d: dimension d of the gate is 1 */
     double spread;      /* standard deviation of q and k; 0: 1 */
     bool initial;       /* parameters keep their initial values */
-    double tolerance;   /* relative to the size of what was added up; 0: 1e-5, or 1e-4 for quantised keys or
-  values,   whose queries and weights may have 16 bits (see attend_match.c) */
+    double tolerance;   /* relative to the size of what was added up; 0: 1e-5, or 1e-4 in whole numbers (see
+                           attend_match.c) */
     bool exact_scores;  /* the data are such that f32 makes no error in them */
     double away;        /* least distance of the data from jumps (see attend_prepare); 0: 4e-6 */
     uint64_t seed;

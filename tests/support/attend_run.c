@@ -85,7 +85,7 @@ static unsigned flags(const attend_data *d, const attend_way *way)
            (d->q_segment ? HEED_WITH_SEGMENTS : 0) | (d->mask ? HEED_WITH_MASK : 0) |
            (way->page ? HEED_WITH_PAGES : 0) | (way->backward ? HEED_WITH_BACKWARD : 0) |
            (way->statistics ? HEED_WITH_ENTROPY | HEED_WITH_KEY_SUMS : 0) | (way->top ? HEED_WITH_TOP : 0) |
-           (way->weights ? HEED_WITH_WEIGHTS : 0) |
+           (way->weights ? HEED_WITH_WEIGHTS : 0) | (way->whole_numbers ? HEED_WITH_WHOLE_NUMBERS : 0) |
            (way->summaries ? HEED_WITH_SUMMARIES | HEED_WITH_PREPARED_KEYS : 0);
 }
 

@@ -202,8 +202,9 @@ void heed_decode_layout(const heed_plan *plan, heed_pipeline *pipeline, size_t *
                                                        : 1);
     pipeline->fast_products = false;
 #if HEED_WIDTH == 16
-    pipeline->fast_products = heed_whole_products(heed_type_unrotated(plan->problem.k_type)) ||
-                              heed_whole_products(heed_type_unrotated(plan->problem.v_type));
+    pipeline->fast_products = plan->problem.with & HEED_WITH_WHOLE_NUMBERS &&
+                              (heed_whole_products(heed_type_unrotated(plan->problem.k_type)) ||
+                               heed_whole_products(heed_type_unrotated(plan->problem.v_type)));
 #endif
     const heed_decode_sizes sizes = heed_decode_sizes_of(plan, pipeline);
     heed_arena all = {0}, own = {0};

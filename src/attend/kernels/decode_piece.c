@@ -144,8 +144,7 @@ static bool whole_serves(heed_type type)
 }
 
 /* The rows of k or v in a tile. */
-static heed_decode_rows rows_of(const heed_decode_work *work, const part *at, const heed_tensor *tensor,
-                                const char **row)
+static heed_decode_rows rows_of(const passing *p, const part *at, const heed_tensor *tensor, const char **row)
 {
     const int64_t bytes = heed_type_bytes(tensor->type, tensor->shape[3]);
     return (heed_decode_rows){.type = tensor->type,
@@ -157,8 +156,8 @@ static heed_decode_rows rows_of(const heed_decode_work *work, const part *at, co
                                                                 : smaller(FAR_BYTES / bytes + 1, HEED_AHEAD),
                               .near = smaller(NEAR_BYTES / bytes + 1, HEED_AHEAD),
                               .lines = (int)((bytes + 32) / 64),
-                              .half = work->half,
-                              .whole = whole_serves(tensor->type)};
+                              .half = p->work->half,
+                              .whole = p->pipeline->fast_products && whole_serves(tensor->type)};
 }
 
 /* Turns rows that cannot be read in place into floats, [HEED_KEYS][stride] in
@@ -392,7 +391,7 @@ static void add_where_open(const passing *p, const part *at)
 static void add_values(const passing *p, const part *at, bool closed, const char **row)
 {
     const int64_t stride = p->sizes->value_stride, floats = p->group->rows * stride;
-    heed_decode_rows values = rows_of(p->work, at, &p->run->v, row);
+    heed_decode_rows values = rows_of(p, at, &p->run->v, row);
     if (!readable(&p->run->v))
         unpack(p, at, &p->run->v, p->work->value, stride, &values, row);
     if (closed)
@@ -428,7 +427,7 @@ static void keep_weights(const passing *p, const part *at, bool closed, int64_t 
 static void make_scores(const passing *p, const part *at, const char **row)
 {
     const heed_decode_group *group = p->group;
-    heed_decode_rows keys = rows_of(p->work, at, &p->run->k, row);
+    heed_decode_rows keys = rows_of(p, at, &p->run->k, row);
 #if HEED_WIDTH == 16
     if (group->is_whole && heed_whole_scores(&keys, group->rows, group->whole, p->work->score))
         return;
