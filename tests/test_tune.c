@@ -177,7 +177,8 @@ static void scores_equal_their_definition(void **state)
     /* the same tokens from the same dice */
     int32_t text[B * REPEATS + 4];
     heed_dice dice = heed_dice_for(5, 9);
-    memcpy(text, material.start.id, (size_t)material.start.count * sizeof *text);
+    for (int64_t i = 0; i < material.start.count; i++)
+        text[i] = material.start.id[i];
     for (int i = 0; i < B * REPEATS; i++)
         text[material.start.count + i] =
             i < B ? heed_material_token(&material, &dice) : text[material.start.count + i - B];

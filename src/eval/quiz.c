@@ -53,7 +53,7 @@ heed_status heed_material_tokens(const heed_material *material, const char *text
                          strlen(text));
     heed_status status = heed_tokenize(material->tokenizer, line, strlen(line), 0, &all);
     const bool apart = !status && all.count >= material->anchor.count &&
-                       !memcmp(all.id, material->anchor.id, anchor * sizeof *all.id);
+                       (!anchor || !memcmp(all.id, material->anchor.id, anchor * sizeof *all.id));
     if (!status && !apart) { /* the vocabulary joins line breaks with what follows them */
         all.count = 0;
         status = heed_tokenize(material->tokenizer, text, strlen(text), 0, &all);
