@@ -34,7 +34,7 @@ static void rows_choose_for_themselves_in_prefill(void **state)
         "select=quest(page=16, budget=64, share=group); where=causal; score=cosine",
         "select=moba(block=40, k=2, share=group); where=causal; normalise=sigmoid",
     };
-    static const int64_t queries[] = {9, 64, 150, 300};
+    static const int64_t queries[] = {9, 64, 150, 200};
     for (size_t i = 0; i < COUNT(specs); i++)
         for (size_t n = 0; n < COUNT(queries); n++)
             for (const heed_isa *isa = test_isas(); *isa; isa++)
