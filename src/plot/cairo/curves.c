@@ -35,35 +35,6 @@ static heed_axis axis_of(const heed_plot_curves *plot, int panel, bool up)
     return heed_axis_for(ends, all.low <= all.high ? 2 : 0, false);
 }
 
-static void draw_axes(cairo_t *cairo, const heed_type_sizes *type, const heed_axis *x, const heed_axis *up,
-                      double y)
-{
-    double tick[HEED_TICKS];
-    char text[40];
-    cairo_set_line_width(cairo, 1.0);
-    for (int i = 0, count = heed_axis_ticks(up, tick); i < count; i++) {
-        const double at = y + HEIGHT * (1.0 - heed_on_axis(up, tick[i]));
-        heed_grey(cairo, 0.9);
-        heed_line(cairo, LEFT, at, LEFT + WIDTH, at);
-        heed_grey(cairo, 0.25);
-        snprintf(text, sizeof text, "%.4g", tick[i]);
-        heed_text_draw(cairo, &type->label, LEFT - 8 - heed_text_width(&type->label, text),
-                       at + 0.36 * type->label.size, text);
-    }
-    for (int i = 0, count = heed_axis_ticks(x, tick); i < count; i++) {
-        const double at = LEFT + WIDTH * heed_on_axis(x, tick[i]);
-        heed_grey(cairo, 0.9);
-        heed_line(cairo, at, y, at, y + HEIGHT);
-        heed_grey(cairo, 0.25);
-        snprintf(text, sizeof text, "%.6g", tick[i]);
-        heed_text_draw(cairo, &type->label, at - heed_text_width(&type->label, text) / 2.0,
-                       y + HEIGHT + 1.3 * type->label.size, text);
-    }
-    heed_grey(cairo, 0.4);
-    cairo_rectangle(cairo, LEFT + 0.5, floor(y) + 0.5, WIDTH, HEIGHT);
-    cairo_stroke(cairo);
-}
-
 static void draw_curve(cairo_t *cairo, const heed_plot_curve *curve, const heed_axis *x, const heed_axis *up,
                        double y)
 {
@@ -94,7 +65,7 @@ static void draw_panel(cairo_t *cairo, const heed_type_sizes *type, const heed_p
 {
     const heed_axis x = axis_of(plot, 0, false), up = axis_of(plot, panel, true);
     double at = LEFT + WIDTH;
-    draw_axes(cairo, type, &x, &up, y);
+    heed_draw_axes(cairo, type, &x, &up, &(heed_frame){LEFT, y, WIDTH, HEIGHT});
     heed_grey(cairo, 0.1);
     heed_text_draw(cairo, &type->text, LEFT, y - 7.0, plot->panel[panel].measure);
     heed_text_draw(cairo, &type->text, LEFT + WIDTH - heed_text_width(&type->text, plot->across),

@@ -13,30 +13,8 @@ enum { MARGIN = 16, LEFT = 78, WIDTH = 560, HEIGHT = 250, BELOW = 26, GAP = 34, 
 static void draw_frame(cairo_t *cairo, const heed_type_sizes *type, const heed_plot_panel *panel,
                        const char *across, const heed_axis *x, const heed_axis *up, double y)
 {
-    double tick[HEED_TICKS];
     char text[60];
-    cairo_set_line_width(cairo, 1.0);
-    for (int i = 0, count = heed_axis_ticks(up, tick); i < count; i++) {
-        const double at = y + HEIGHT * (1.0 - heed_on_axis(up, tick[i]));
-        heed_grey(cairo, 0.9);
-        heed_line(cairo, LEFT, at, LEFT + WIDTH, at);
-        heed_grey(cairo, 0.25);
-        snprintf(text, sizeof text, "%.3g", tick[i]);
-        heed_text_draw(cairo, &type->label, LEFT - 8 - heed_text_width(&type->label, text),
-                       at + 0.36 * type->label.size, text);
-    }
-    for (int i = 0, count = heed_axis_ticks(x, tick); i < count; i++) {
-        const double at = LEFT + WIDTH * heed_on_axis(x, tick[i]);
-        heed_grey(cairo, 0.9);
-        heed_line(cairo, at, y, at, y + HEIGHT);
-        heed_grey(cairo, 0.25);
-        snprintf(text, sizeof text, "%.3g", tick[i]);
-        heed_text_draw(cairo, &type->label, at - heed_text_width(&type->label, text) / 2.0,
-                       y + HEIGHT + 1.3 * type->label.size, text);
-    }
-    heed_grey(cairo, 0.4);
-    cairo_rectangle(cairo, LEFT + 0.5, floor(y) + 0.5, WIDTH, HEIGHT);
-    cairo_stroke(cairo);
+    heed_draw_axes(cairo, type, x, up, &(heed_frame){LEFT, y, WIDTH, HEIGHT});
     heed_grey(cairo, 0.1);
     snprintf(text, sizeof text, "%.40s%s", panel->measure,
              panel->high_is_good ? " (more is better)" : " (less is better)");
