@@ -1,6 +1,7 @@
 /* Planning: a spec and a problem become pipelines of forms, a kernel for each, and memory for executing. */
 #include "attend/plan.h"
 #include "attend/execute.h"
+#include "attend/plan_checks.h"
 #include "attend/prepared.h"
 #include "attend/registry.h"
 #include "attend/spec.h"
@@ -365,43 +366,6 @@ static heed_status gather(const heed_plan *plan, heed_pipeline *pipeline)
     return HEED_OK;
 }
 
-static heed_status check_storage(const heed_plan *plan, const heed_spec *spec, int root)
-{
-    heed_type k = plan->problem.k_type, v = plan->problem.v_type;
-    const heed_form *policy;
-    TRY(heed_spec_storage(spec, root, &k, &v, &policy));
-    if (policy)
-        return heed_fail(
-            HEED_UNSUPPORTED,
-            "cache=%s keeps part of the past, which takes a model that reads on and on: a plan attends to "
-            "the keys it is given",
-            policy->name);
-    if (k != plan->problem.k_type || v != plan->problem.v_type)
-        return heed_fail(HEED_INVALID,
-                         "the spec's cache is %s for keys and %s for values, but k is %s and v is %s",
-                         heed_type_name(k), heed_type_name(v), heed_type_name(plan->problem.k_type),
-                         heed_type_name(plan->problem.v_type));
-    return HEED_OK;
-}
-
-/* Keys that differ from kv head to kv head, and keys that stand for several. */
-static heed_status check_keys(const heed_plan *plan, const heed_pipeline *pipeline)
-{
-    const heed_form *heads = pipeline->form[pipeline->heads].form;
-    const heed_form *normalise = pipeline->form[pipeline->normalise].form;
-    const unsigned own = HEED_WITH_KEYS_BY_HEAD | HEED_WITH_POSITIONS; /* else all must hold as many keys */
-    if ((plan->problem.with & own) == own && heads->flags & HEED_MIXES_HEADS)
-        return heed_fail(HEED_UNSUPPORTED,
-                         "heads=%s mixes what different heads give to one key, but here each kv head holds "
-                         "keys of its own",
-                         heads->name);
-    if (plan->problem.with & HEED_WITH_MASS && !(normalise->flags & HEED_KEEPS_MOMENT))
-        return heed_fail(HEED_UNSUPPORTED,
-                         "normalise=%s is no exponential, so a key's mass cannot be added to its logits",
-                         normalise->name);
-    return HEED_OK;
-}
-
 static heed_status build_pipeline(const heed_plan *plan, heed_pipeline *pipeline, const heed_spec *spec,
                                   const int root[HEED_STAGES])
 {
@@ -425,8 +389,8 @@ static heed_status build_pipeline(const heed_plan *plan, heed_pipeline *pipeline
         pipeline->heads_here != plan->problem.heads)
         return heed_fail(HEED_INVALID, "heads=%s mixes all heads, so all heads must have the same spec",
                          pipeline->form[pipeline->heads].form->name);
-    TRY(check_keys(plan, pipeline));
-    return check_storage(plan, spec, root[HEED_CACHE]);
+    TRY(heed_check_keys(plan, pipeline));
+    return heed_check_storage(plan, spec, root[HEED_CACHE]);
 }
 
 /* Heads whose clauses agree share a pipeline. */

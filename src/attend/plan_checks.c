@@ -1,0 +1,39 @@
+#include "attend/plan_checks.h"
+#include "base/try.h"
+
+heed_status heed_check_storage(const heed_plan *plan, const heed_spec *spec, int root)
+{
+    heed_type k = plan->problem.k_type, v = plan->problem.v_type;
+    const heed_form *policy;
+    TRY(heed_spec_storage(spec, root, &k, &v, &policy));
+    if (policy)
+        return heed_fail(
+            HEED_UNSUPPORTED,
+            "cache=%s keeps part of the past, which takes a model that reads on and on: a plan attends to "
+            "the keys it is given",
+            policy->name);
+    if (k != plan->problem.k_type || v != plan->problem.v_type)
+        return heed_fail(HEED_INVALID,
+                         "the spec's cache is %s for keys and %s for values, but k is %s and v is %s",
+                         heed_type_name(k), heed_type_name(v), heed_type_name(plan->problem.k_type),
+                         heed_type_name(plan->problem.v_type));
+    return HEED_OK;
+}
+
+/* Keys that differ from kv head to kv head, and keys that stand for several. */
+heed_status heed_check_keys(const heed_plan *plan, const heed_pipeline *pipeline)
+{
+    const heed_form *heads = pipeline->form[pipeline->heads].form;
+    const heed_form *normalise = pipeline->form[pipeline->normalise].form;
+    const unsigned own = HEED_WITH_KEYS_BY_HEAD | HEED_WITH_POSITIONS; /* else all must hold as many keys */
+    if ((plan->problem.with & own) == own && heads->flags & HEED_MIXES_HEADS)
+        return heed_fail(HEED_UNSUPPORTED,
+                         "heads=%s mixes what different heads give to one key, but here each kv head holds "
+                         "keys of its own",
+                         heads->name);
+    if (plan->problem.with & HEED_WITH_MASS && !(normalise->flags & HEED_KEEPS_MOMENT))
+        return heed_fail(HEED_UNSUPPORTED,
+                         "normalise=%s is no exponential, so a key's mass cannot be added to its logits",
+                         normalise->name);
+    return HEED_OK;
+}
