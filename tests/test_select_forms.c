@@ -82,7 +82,7 @@ static void choose(const heed_form_state *form, float *score, int cols, const fl
     float *block_query = fresh(2 * (size_t)dim * sizeof *block_query);
     const float *const queries[1] = {block_query};
     if (form->form->block_query)
-        form->form->block_query(form, query, dim, block_query);
+        form->form->block_query(form, 0, query, dim, block_query);
     heed_row row = {.cols = cols,
                     .block_query = queries,
                     .block_queries = 1,

@@ -377,10 +377,11 @@ typedef struct heed_form {
     void (*choose)(const heed_form_state *form, heed_row *row);
     /** Of selectors that decide by blocks of keys, so that the other blocks need not be read: the rule, and
      * the choice. The value of a block is the product of its summary with what `block_query` makes of a
-     * prepared query [dim] (with its scale): as many floats as a block's summary has. Together they choose
-     * what `choose` chooses. A block whose value is NaN, of which nothing is known, comes first. */
+     * prepared query [dim] of a query head (with its scale): as many floats as a block's summary has.
+     * Together they choose what `choose` chooses. A block whose value is NaN, of which nothing is known,
+     * comes first. */
     heed_block_rule (*block_rule)(const heed_form_state *form);
-    void (*block_query)(const heed_form_state *form, const float *query, int dim, float *out);
+    void (*block_query)(const heed_form_state *form, int head, const float *query, int dim, float *out);
     void (*choose_blocks)(const heed_form_state *form, heed_block_row *row);
     int64_t (*estimate_floats)(const heed_form_state *form, int64_t blocks);
     void (*observe)(const heed_form_state *form, const heed_observed *seen);

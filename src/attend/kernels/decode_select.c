@@ -58,7 +58,8 @@ static void make_block_queries(const heed_pipeline *pipeline, const heed_decode_
     const int64_t floats = heed_block_floats(pipeline), stride = heed_block_stride(pipeline);
     for (int r = 0; r < group->rows; r++) {
         float *to = group->block_query + r * stride;
-        form->form->block_query(form, group->prepared + r * sizes->stride, pipeline->row_dim, to);
+        form->form->block_query(form, group->query[r / group->queries].head,
+                                group->prepared + r * sizes->stride, pipeline->row_dim, to);
         memset(to + floats, 0, (size_t)(stride - floats) * sizeof *to);
     }
 }

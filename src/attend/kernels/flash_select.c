@@ -196,7 +196,7 @@ static void observe_head(const heed_run *run, const heed_pipeline *pipeline,
         for (int d = 0; d < pipeline->row_dim; d++)
             choice->mean[d] /= (float)count;
         memset(choice->block_query, 0, (size_t)heed_block_stride(pipeline) * sizeof(float));
-        form->form->block_query(form, choice->mean, pipeline->row_dim, choice->block_query);
+        form->form->block_query(form, head, choice->mean, pipeline->row_dim, choice->block_query);
         value = choice->of.value;
         heed_choice_values(run, pipeline, summary_of(run, shared, batch, group), batch, group, 0, blocks, 1,
                            choice->block_query, value, choice->of.stride, &choice->value_work);
@@ -243,12 +243,14 @@ void heed_flash_observe(const heed_run *run, const heed_pipeline *pipeline,
 
 /* The rows of one head as they meet summaries; with pooled queries only the first, of their mean. Returns how
  * many. */
-static int make_block_queries(const heed_run *run, const heed_pipeline *pipeline, int head_row0, int rows,
-                              const float *prepared, heed_flash_choice *choice)
+static int make_block_queries(const heed_run *run, const heed_pipeline *pipeline,
+                              const heed_query_block *query, int head_row0, int rows,
+                              heed_flash_choice *choice)
 {
     const heed_form_state *form = heed_block_selector(pipeline);
     const int64_t row = heed_row_stride(run->plan, pipeline), stride = heed_block_stride(pipeline);
     const bool pooled = form->form->block_rule(form).queries > 1;
+    const float *prepared = query->prepared;
     if (pooled) {
         memset(choice->mean, 0, (size_t)row * sizeof *choice->mean);
         for (int i = 0; i < rows; i++)
@@ -261,7 +263,7 @@ static int make_block_queries(const heed_run *run, const heed_pipeline *pipeline
     for (int i = 0; i < (pooled ? 1 : rows); i++) {
         float *to = choice->block_query + (head_row0 + i) * stride;
         memset(to, 0, (size_t)stride * sizeof *to);
-        form->form->block_query(form, prepared + i * row, pipeline->row_dim, to);
+        form->form->block_query(form, query->head, prepared + i * row, pipeline->row_dim, to);
     }
     return pooled ? 1 : rows;
 }
@@ -281,7 +283,7 @@ static void put_values(const heed_run *run, const heed_pipeline *pipeline,
     float *value = choice->of.value + row0 * choice->of.stride;
     if (blocks == 0)
         return;
-    const int made = make_block_queries(run, pipeline, (int)row0, rows, query->prepared, choice);
+    const int made = make_block_queries(run, pipeline, query, (int)row0, rows, choice);
     heed_choice_values(run, pipeline, summary_of(run, shared, query->batch, group), query->batch, group, 0,
                        blocks, made, choice->block_query + row0 * heed_block_stride(pipeline), value,
                        choice->of.stride, &choice->value_work);

@@ -258,7 +258,7 @@ static int make_block_queries(const heed_run *run, const heed_pipeline *pipeline
     for (int h = 0; h < work->heads; h++) {
         const heed_row_head *other = &work->head[h];
         if (by_group ? other->group == head->group : other == head)
-            form->form->block_query(form,
+            form->form->block_query(form, other->query.head,
                                     other->query.prepared + query * heed_row_stride(run->plan, pipeline),
                                     pipeline->row_dim, work->block_query[count++]);
     }

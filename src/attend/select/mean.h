@@ -24,9 +24,11 @@ static inline void heed_mean_summarise(const heed_form_state *form, const heed_r
 }
 
 /* The product with the sum of a full block is that with its mean, times its size. */
-static inline void heed_mean_query(const heed_form_state *form, const float *query, int dim, float *out)
+static inline void heed_mean_query(const heed_form_state *form, int head, const float *query, int dim,
+                                   float *out)
 {
     (void)form;
+    (void)head;
     memcpy(out, query, (size_t)dim * sizeof *out);
 }
 

@@ -52,10 +52,11 @@ static void summarise(const heed_form_state *form, const heed_rows *keys, int64_
 }
 
 /* max(q m, q M) is q m for q < 0, else q M. */
-static void block_query(const heed_form_state *form, const float *restrict query, int dim,
+static void block_query(const heed_form_state *form, int head, const float *restrict query, int dim,
                         float *restrict out)
 {
     (void)form;
+    (void)head;
     for (int c = 0; c < dim; c++) {
         out[c] = query[c] < 0 ? query[c] : 0;
         out[dim + c] = query[c] < 0 ? 0 : query[c];
