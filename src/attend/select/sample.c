@@ -13,11 +13,17 @@
 
 enum { ALPHA, ROWS, WINDOW, BLOCK };
 
-/* [blocks] */
+static int64_t blocks_of(const heed_form_state *form)
+{
+    const int64_t block = heed_arg_int(form, BLOCK);
+    return (form->sizes.keys + block - 1) / block;
+}
+
+/* [blocks], and how many of them hold keys that exist */
 static int64_t estimate_floats(const heed_form_state *form, int64_t blocks)
 {
     (void)form;
-    return blocks;
+    return blocks + 1;
 }
 
 static void observe(const heed_form_state *form, const heed_observed *seen)
@@ -33,14 +39,15 @@ static void settle(const heed_form_state *form, const heed_settled *seen)
 {
     for (int b = 0; b < seen->blocks; b++)
         seen->estimate[b] = heed_block_value(seen->estimate[b]);
+    seen->estimate[blocks_of(form)] = (float)seen->blocks;
     if (form->arg[ALPHA].number < 1)
         heed_keep_mass(seen->estimate, seen->blocks, form->arg[ALPHA].number, seen->work);
 }
 
 static void choose_blocks(const heed_form_state *form, heed_block_row *row)
 {
-    const int64_t block = heed_arg_int(form, BLOCK), all = (form->sizes.keys + block - 1) / block;
-    const int64_t window = (int64_t)ceil(form->arg[WINDOW].number * (double)all);
+    const double all = (double)row->estimate[blocks_of(form)];
+    const int64_t window = (int64_t)ceil(form->arg[WINDOW].number * all);
     for (int b = 0; b < row->current && b <= row->current - window; b++)
         if (row->estimate[b] == -INFINITY)
             row->value[b] = -INFINITY;
