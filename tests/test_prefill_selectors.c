@@ -72,24 +72,35 @@ static const float *query_of(const scene *s, int64_t i)
     return s->d->q + ((s->batch * c->heads + s->head) * c->queries + i) * c->dim;
 }
 
+static int64_t key_count(const scene *s)
+{
+    return s->d->seq ? s->d->seq[s->batch] : s->d->c.keys;
+}
+
+static int64_t query_count(const scene *s)
+{
+    const int64_t shift = s->d->c.keys - s->d->c.queries, queries = key_count(s) - shift;
+    return s->d->q_seq ? s->d->q_seq[s->batch] : queries > 0 ? queries : 0;
+}
+
 static int64_t last_key(const scene *s, int64_t i)
 {
-    return i + s->d->c.keys - s->d->c.queries;
+    return i + (s->d->q_seq ? key_count(s) - query_count(s) : s->d->c.keys - s->d->c.queries);
 }
 
 static void weigh(scene *s)
 {
     const attend_case *c = &s->d->c;
-    for (int64_t i = 0; i < c->queries; i++) {
+    for (int64_t i = 0; i < query_count(s); i++) {
         double *row = s->weight + i * c->keys, sum = 0;
-        for (int64_t j = 0; j < c->keys; j++) {
+        for (int64_t j = 0; j < key_count(s); j++) {
             double product = 0;
             for (int64_t x = 0; x < c->dim; x++)
                 product += (double)query_of(s, i)[x] * (double)key_of(s, j)[x];
             row[j] = j <= last_key(s, i) ? exp(product / sqrt((double)c->dim)) : 0;
             sum += row[j];
         }
-        for (int64_t j = 0; j < c->keys; j++)
+        for (int64_t j = 0; j < key_count(s); j++)
             row[j] /= sum;
     }
 }
@@ -114,9 +125,9 @@ static void define_block_top(const scene *s, const double *arg, bool *chosen)
 {
     const attend_case *c = &s->d->c;
     double *value = calloc((size_t)s->blocks, sizeof *value);
-    for (int64_t i = 0; i < c->queries; i++) {
+    for (int64_t i = 0; i < query_count(s); i++) {
         const int64_t first = i / s->block * s->block, current = last_key(s, i) / s->block;
-        const int64_t end = first + s->block < c->queries ? first + s->block : c->queries;
+        const int64_t end = first + s->block < query_count(s) ? first + s->block : query_count(s);
         for (int64_t b = 0; b < current; b++) {
             value[b] = 0;
             for (int64_t r = first; r < end; r++)
@@ -135,14 +146,15 @@ static void define_vertical_slash(const scene *s, const double *arg, bool *chose
     const attend_case *c = &s->d->c;
     double *value = calloc(2 * (size_t)s->blocks, sizeof *value), *slash = value + s->blocks;
     bool *kept = calloc(2 * (size_t)s->blocks, sizeof *kept), *line = kept + s->blocks;
-    for (int64_t i = c->queries - (int64_t)arg[2] < 0 ? 0 : c->queries - (int64_t)arg[2]; i < c->queries; i++)
+    for (int64_t i = query_count(s) - (int64_t)arg[2] < 0 ? 0 : query_count(s) - (int64_t)arg[2];
+         i < query_count(s); i++)
         for (int64_t j = 0; j <= last_key(s, i); j++) {
             value[j / s->block] += s->weight[i * c->keys + j];
             slash[last_key(s, i) / s->block - j / s->block] += s->weight[i * c->keys + j];
         }
     largest(value, s->blocks, (int64_t)arg[0], kept);
     largest(slash, s->blocks, (int64_t)arg[1], line);
-    for (int64_t i = 0; i < c->queries; i++) {
+    for (int64_t i = 0; i < query_count(s); i++) {
         const int64_t current = last_key(s, i) / s->block;
         for (int64_t b = 0; b <= current; b++)
             chosen[i * s->blocks + b] = b == current || kept[b] || line[current - b];
@@ -156,10 +168,10 @@ static void define_sample(const scene *s, const double *arg, bool *chosen)
     const attend_case *c = &s->d->c;
     double *value = calloc((size_t)s->blocks, sizeof *value), total = 0, sum = 0;
     bool *kept = calloc((size_t)s->blocks, sizeof *kept);
-    const int64_t count = (int64_t)ceil(arg[1] * (double)c->queries);
+    const int64_t count = (int64_t)ceil(arg[1] * (double)query_count(s));
     for (int64_t n = 0; n < count; n++) {
-        const int64_t i = c->queries - 1 - n * c->queries / count;
-        for (int64_t j = 0; j < c->keys; j++)
+        const int64_t i = query_count(s) - 1 - n * query_count(s) / count;
+        for (int64_t j = 0; j < key_count(s); j++)
             value[j / s->block] += s->weight[i * c->keys + j];
     }
     for (int64_t b = 0; b < s->blocks; b++)
@@ -173,7 +185,7 @@ static void define_sample(const scene *s, const double *arg, bool *chosen)
             break;
     }
     const int64_t window = (int64_t)ceil(arg[2] * (double)s->blocks);
-    for (int64_t i = 0; i < c->queries; i++) {
+    for (int64_t i = 0; i < query_count(s); i++) {
         const int64_t current = last_key(s, i) / s->block;
         for (int64_t b = 0; b <= current; b++)
             chosen[i * s->blocks + b] = b == current || b > current - window || kept[b];
@@ -182,23 +194,92 @@ static void define_sample(const scene *s, const double *arg, bool *chosen)
     free(kept);
 }
 
+/* The largest product of the block's queries with a key, of one head or of all that share the kv head. */
+static double largest_product(const scene *s, int64_t first, int64_t end, int64_t j, bool share)
+{
+    const attend_case *c = &s->d->c;
+    const int64_t each = c->heads / c->kv_heads, h0 = share ? s->head / each * each : s->head;
+    double value = -INFINITY;
+    for (int64_t h = h0; h < h0 + (share ? each : 1); h++)
+        for (int64_t i = first; i < end; i++) {
+            const scene other = {.d = s->d, .batch = s->batch, .head = h};
+            double product = 0;
+            for (int64_t x = 0; x < c->dim; x++)
+                product += (double)query_of(&other, i)[x] * (double)key_of(&other, j)[x];
+            value = fmax(value, product);
+        }
+    return value;
+}
+
+/* Chunks of blocks are kept by the value of their middle block's middle key, and halved, until they are
+ * blocks. */
+static void define_hip(const scene *s, const double *arg, bool *chosen)
+{
+    const int64_t together = (int64_t)arg[1], wanted = ((int64_t)arg[0] + s->block - 1) / s->block;
+    const int64_t sinks = ((int64_t)arg[2] + s->block - 1) / s->block;
+    const int64_t window = ((int64_t)arg[3] + s->block - 1) / s->block;
+    struct {
+        int64_t first, end;
+    } chunk[512], next[512];
+    double value[512];
+    bool kept[512];
+    for (int64_t first = 0; first < query_count(s); first += together) {
+        const int64_t end = first + together < query_count(s) ? first + together : query_count(s);
+        const int64_t seen = last_key(s, end - 1) / s->block + 1;
+        int64_t n = 2 * wanted < seen ? 2 * wanted : seen;
+        for (int64_t i = 0; i < n; i++)
+            chunk[i].first = i * seen / n, chunk[i].end = (i + 1) * seen / n;
+        for (bool halved = true; halved;) {
+            for (int64_t i = 0; i < n; i++) {
+                const int64_t key = (chunk[i].first + chunk[i].end) / 2 * s->block + s->block / 2;
+                value[i] =
+                    largest_product(s, first, end, key < key_count(s) ? key : key_count(s) - 1, arg[4] != 0);
+            }
+            largest(value, n, wanted, kept);
+            int64_t count = 0;
+            halved = false;
+            for (int64_t i = 0; i < n; i++) {
+                const int64_t a = chunk[i].first, b = chunk[i].end, half = (a + b) / 2;
+                if (!kept[i])
+                    continue;
+                next[count].first = a, next[count++].end = b - a > 1 ? half : b;
+                if (b - a > 1)
+                    next[count].first = half, next[count++].end = b, halved = true;
+            }
+            memcpy(chunk, next, sizeof chunk);
+            n = count;
+        }
+        for (int64_t i = first; i < end; i++) {
+            bool *row = chosen + i * s->blocks;
+            for (int64_t x = 0; x < n; x++)
+                row[chunk[x].first] = true;
+            for (int64_t b = 0; b < s->blocks; b++)
+                row[b] |= b < sinks || (b >= last_key(s, first) / s->block - window);
+        }
+    }
+}
+
 /* The choice of every head as a mask of the problem, whose own spec is where=mask. */
 static void write_mask(attend_data *d, definition define, int64_t block, const double *arg)
 {
     const attend_case *c = &d->c;
     scene s = {.d = d, .block = block, .blocks = (c->keys + block - 1) / block};
     s.weight = calloc((size_t)(c->queries * c->keys), sizeof *s.weight);
-    bool *chosen = calloc((size_t)(c->queries * s.blocks), sizeof *chosen);
-    for (s.batch = 0; s.batch < c->batch; s.batch++)
+    bool *chosen = calloc((size_t)(c->queries * s.blocks + 1), sizeof *chosen);
+    for (s.batch = 0; s.batch < c->batch; s.batch++) {
+        s.blocks = (key_count(&s) + block - 1) / block;
         for (s.head = 0; s.head < c->heads; s.head++) {
             memset(chosen, 0, (size_t)(c->queries * s.blocks) * sizeof *chosen);
+            memset(d->mask + (s.batch * c->heads + s.head) * c->queries * c->keys, 0,
+                   (size_t)(c->queries * c->keys));
             weigh(&s);
             define(&s, arg, chosen);
             uint8_t *mask = d->mask + (s.batch * c->heads + s.head) * c->queries * c->keys;
-            for (int64_t i = 0; i < c->queries; i++)
-                for (int64_t j = 0; j < c->keys; j++)
+            for (int64_t i = 0; i < query_count(&s); i++)
+                for (int64_t j = 0; j < key_count(&s); j++)
                     mask[i * c->keys + j] = j <= last_key(&s, i) && chosen[i * s.blocks + j / block];
         }
+    }
     free(chosen);
     free(s.weight);
 }
@@ -207,7 +288,7 @@ static const struct {
     const char *spec;
     definition define;
     int64_t block;
-    double arg[3];
+    double arg[5];
 } cases[] = {
     {"select=block_top(block=16, k=3); where=causal", define_block_top, 16, {3}},
     {"select=block_top(block=40, k=2); where=causal", define_block_top, 40, {2}},
@@ -229,13 +310,23 @@ static const struct {
      16,
      {0.6, 0.2, 0.1}},
     {"select=sample(alpha=1); where=causal", define_sample, 64, {1, 0.05, 0.08}},
+    {"select=hip(k=16, queries=8, block=4, sinks=4, window=8); where=causal",
+     define_hip,
+     4,
+     {16, 8, 4, 8, 0}},
+    {"select=hip(k=20, queries=32, sinks=0, window=0); where=causal", define_hip, 2, {20, 32, 0, 0, 0}},
+    {"select=hip(k=40, queries=64, block=16, sinks=1, window=3, share=group); where=causal",
+     define_hip,
+     16,
+     {40, 64, 1, 3, 1}},
+    {"select=hip(k=300); where=causal", define_hip, 2, {300, 32, 16, 64, 0}},
     {"select=sample(alpha=0.3, rows=1, window=0, block=24); where=causal", define_sample, 24, {0.3, 1, 0}},
 };
 
 static void the_choice_is_that_of_its_definition(void **state)
 {
     (void)state;
-    static const int64_t queries[] = {2, 70, 201};
+    static const int64_t queries[] = {2, 70, 201, 1};
     for (size_t i = 0; i < COUNT(cases); i++)
         for (size_t n = 0; n < COUNT(queries); n++) {
             attend_data *d = attend_make(&(attend_case){.spec = "where=mask",
@@ -246,6 +337,7 @@ static void the_choice_is_that_of_its_definition(void **state)
                                                         .keys = queries[n] + 50 * (n % 2),
                                                         .dim = 10,
                                                         .mask = MASK_BHNM,
+                                                        .ragged = (int)(n + i) % 3,
                                                         .spread = 1.5,
                                                         .seed = 10 * i + n});
             write_mask(d, cases[i].define, cases[i].block, cases[i].arg);
@@ -254,7 +346,8 @@ static void the_choice_is_that_of_its_definition(void **state)
             for (const heed_isa *isa = test_isas(); *isa; isa++) {
                 const attend_way way = {.isa = *isa, .pairs = true, .weights = true, .threads = 2};
                 attend_result *r = attend_run(d, &way);
-                assert_int_equal(r->info.kernel, HEED_KERNEL_SPARSE);
+                assert_true(r->info.kernel == HEED_KERNEL_SPARSE ||
+                            (r->info.kernel == HEED_KERNEL_DECODE && queries[n] == 1));
                 attend_match(d, r);
                 double open = 0;
                 for (int64_t x = 0; x < d->c.batch * 4 * queries[n] * d->c.keys; x++)

@@ -249,6 +249,9 @@ typedef struct heed_block_rule {
      * evenly. */
     int observes;
     double observes_share;
+    /** Queries with the same floor(index / queries) choose together once, and no values are made but those
+     * that `choose_blocks` asks for by `look`: the largest of these queries' values. */
+    bool searches;
 } heed_block_rule;
 
 /** Weights of some of a head's queries. */
@@ -270,14 +273,19 @@ typedef struct heed_settled {
     float *work; /**< [3 blocks] */
 } heed_settled;
 
-/** One row of values of blocks. */
+/** One row of values of blocks, or the rows of queries that choose together. */
 typedef struct heed_block_row {
     int blocks;  /**< up to the current one */
     int current; /**< the block that holds the row's last open key */
     float
         *value;  /**< [blocks] never NaN; -inf where no key is open. Blocks that are not chosen become -inf */
-    float *work; /**< [2 blocks] scratch */
+    float *work; /**< [2 blocks] scratch; [4 blocks] where the rule searches */
     const float *estimate; /**< of the head, where the rule observes */
+    /* where the rule searches; value is 0 where some query sees a key */
+    int earliest; /**< the block of the first last open key among the queries */
+    /** value[i] of block[i], a list of `count`; never NaN. */
+    void (*look)(const struct heed_block_row *row, const int32_t *block, int count, float *value);
+    void *looker; /**< the kernel's */
 } heed_block_row;
 
 enum heed_form_flags {

@@ -278,6 +278,93 @@ void heed_choice_values(const heed_run *run, const heed_pipeline *pipeline, cons
     }
 }
 
+/* ---- searching ---- */
+
+static void look(const heed_block_row *row, const int32_t *block, int count, float *value)
+{
+    const heed_looker *looker = row->looker;
+    heed_value_work *work = looker->work;
+    const int64_t floats = heed_block_floats(looker->pipeline), stride = heed_block_stride(looker->pipeline);
+    for (int first = 0; first < count; first += HEED_KEYS) {
+        const int here = count - first < HEED_KEYS ? count - first : HEED_KEYS;
+        for (int i = 0; i < HEED_KEYS + HEED_AHEAD; i++) {
+            const int64_t u = block[first + (i < here ? i : here - 1)];
+            int64_t left;
+            work->row[i] =
+                (const char *)(looker->made ? looker->made + u * floats
+                                            : given_summary(looker->run, looker->pipeline, looker->batch,
+                                                            looker->group, u, floats, &left));
+        }
+        const heed_decode_rows blocks = {.type = HEED_F32,
+                                         .count = (int)heed_round_up(here, HEED_SUB),
+                                         .dim = (int)floats,
+                                         .row = work->row,
+                                         .far = 8};
+        for (int i = 0; i < here; i++)
+            value[first + i] = -FLT_MAX;
+        for (int h = 0; h < looker->heads; h++) {
+            heed_decode_scores(&blocks, looker->rows, looker->query + h * looker->apart * stride, stride,
+                               work->product);
+            for (int r = 0; r < looker->rows; r++)
+                for (int i = 0; i < here; i++) {
+                    const float x = known(work->product[r * HEED_KEYS + i]);
+                    value[first + i] = x > value[first + i] ? x : value[first + i];
+                }
+        }
+    }
+}
+
+/* One choice for rows of some heads from row0 on. */
+static void search(const heed_choice *choice, heed_looker *looker, int64_t row0, float *work)
+{
+    const heed_form_state *form = heed_block_selector(looker->pipeline);
+    float *value = choice->value + row0 * choice->stride;
+    int64_t last = -1, first = INT64_MAX;
+    for (int64_t u = 0; u < choice->units; u++)
+        value[u] = -INFINITY;
+    for (int h = 0; h < looker->heads; h++)
+        for (int i = 0; i < looker->rows; i++) {
+            const int64_t row = row0 + h * looker->apart + i, own = choice->last[row];
+            const uint8_t *state = choice->state + row * choice->stride;
+            for (int64_t u = 0; own >= 0 && u <= own / choice->unit; u++)
+                value[u] = state[u] & HEED_SEEN ? 0.0f : value[u];
+            last = own > last ? own : last;
+            first = own >= 0 && own < first ? own : first;
+        }
+    if (last < 0)
+        return;
+    heed_block_row view = {.blocks = (int)(last / choice->unit) + 1,
+                           .current = (int)(last / choice->unit),
+                           .earliest = (int)(first / choice->unit),
+                           .value = value,
+                           .work = work,
+                           .look = look,
+                           .looker = looker};
+    form->form->choose_blocks(form, &view);
+    for (int h = 0; h < looker->heads; h++)
+        for (int i = 0; i < looker->rows; i++) {
+            const int64_t row = row0 + h * looker->apart + i;
+            uint8_t *state = choice->state + row * choice->stride;
+            for (int u = 0; u < view.blocks; u++)
+                state[u] = value[u] == -INFINITY ? HEED_UNSEEN : state[u];
+        }
+}
+
+void heed_choice_search(const heed_choice *choice, heed_looker *looker, int heads, int rows, int64_t apart,
+                        float *work)
+{
+    const heed_form_state *form = heed_block_selector(looker->pipeline);
+    const float *query = looker->query;
+    const bool by_group = form->form->block_rule(form).by_group;
+    looker->heads = by_group ? heads : 1;
+    looker->rows = rows;
+    looker->apart = apart;
+    for (int h = 0; h < heads; h += looker->heads) {
+        looker->query = query + h * apart * heed_block_stride(looker->pipeline);
+        search(choice, looker, h * apart, work);
+    }
+}
+
 int64_t heed_summaries_floats(const heed_plan *plan, const heed_pipeline *pipeline)
 {
     const heed_form_state *form = heed_block_selector(pipeline);

@@ -35,6 +35,7 @@ typedef struct heed_value_work {
 #define heed_choice_decide HEED_LOCAL(heed_choice_decide)
 #define heed_choice_decide_from HEED_LOCAL(heed_choice_decide_from)
 #define heed_choice_values HEED_LOCAL(heed_choice_values)
+#define heed_choice_search HEED_LOCAL(heed_choice_search)
 #define heed_sees_alike HEED_LOCAL(heed_sees_alike)
 #define heed_summaries_floats HEED_LOCAL(heed_summaries_floats)
 #define heed_summaries_chunks HEED_LOCAL(heed_summaries_chunks)
@@ -79,6 +80,23 @@ void heed_choice_decide(const heed_pipeline *pipeline, const heed_choice *choice
 /* The same for rows of one head, whose choice hangs on an estimate. */
 void heed_choice_decide_from(const heed_pipeline *pipeline, const heed_choice *choice, int64_t row0, int rows,
                              const float *estimate, float *work);
+
+/* Where the form searches: what it is shown of summaries, for rows of transformed queries as above. */
+typedef struct heed_looker {
+    const heed_run *run;
+    const heed_pipeline *pipeline;
+    const float *made;
+    int batch, group;
+    const float *query; /* of the first head */
+    int heads, rows;    /* that choose together; set by heed_choice_search */
+    int64_t apart;      /* rows from head to head */
+    heed_value_work *work;
+} heed_looker;
+
+/* As heed_choice_decide, for rules that search: one choice for all rows of a head, or of all heads. work [4
+ * units]. */
+void heed_choice_search(const heed_choice *choice, heed_looker *looker, int heads, int rows, int64_t apart,
+                        float *work);
 
 /* Whether `where` is the same for all query heads. */
 bool heed_sees_alike(const heed_run *run, const heed_pipeline *pipeline);

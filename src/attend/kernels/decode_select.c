@@ -76,6 +76,20 @@ static void put_values(const heed_run *run, const heed_pipeline *pipeline, heed_
                        choice->value + first, choice->stride, &work->value_work);
 }
 
+static void search_blocks(const heed_run *run, const heed_pipeline *pipeline, heed_decode_group *group,
+                          heed_decode_work *work)
+{
+    heed_looker looker = {.run = run,
+                          .pipeline = pipeline,
+                          .made = group->summary,
+                          .batch = group->batch,
+                          .group = group->group,
+                          .query = group->block_query,
+                          .work = &work->value_work};
+    heed_choice_search(&group->list[0].choice, &looker, group->heads, group->queries, group->queries,
+                       work->line);
+}
+
 /* The blocks of which some row sees something. */
 static void list_blocks(const heed_decode_group *group, heed_decode_list *list)
 {
@@ -161,7 +175,9 @@ void heed_decode_select(const heed_run *run, const heed_pipeline *pipeline, cons
     as_given.k.type = run->plan->problem.k_type;
     const int64_t values =
         (run->plan->problem.keys + sizes->unit * VALUES_AT_ONCE - 1) / (sizes->unit * VALUES_AT_ONCE);
-    const bool by_blocks = pipeline->by_blocks >= 0;
+    const heed_form_state *selector = heed_block_selector(pipeline);
+    const bool by_blocks = selector != NULL,
+               searches = by_blocks && selector->form->block_rule(selector).searches;
     if (chunks > 0)
 #pragma omp for schedule(dynamic, 1)
         for (int64_t n = 0; n < sizes->groups * chunks; n++)
@@ -171,14 +187,16 @@ void heed_decode_select(const heed_run *run, const heed_pipeline *pipeline, cons
 #pragma omp for schedule(dynamic, 1)
         for (int64_t n = 0; n < sizes->groups; n++)
             make_block_queries(pipeline, sizes, &group[n]);
-    if (by_blocks)
+    if (by_blocks && !searches)
 #pragma omp for schedule(dynamic, 1)
         for (int64_t n = 0; n < sizes->groups * values; n++)
             put_values(run, pipeline, &group[n / values], n % values * VALUES_AT_ONCE, work);
 #pragma omp for schedule(dynamic, 1)
     for (int64_t n = 0; n < sizes->groups; n++) {
         see(run, pipeline, &group[n], work);
-        if (by_blocks)
+        if (searches)
+            search_blocks(run, pipeline, &group[n], work);
+        else if (by_blocks)
             heed_choice_decide(pipeline, &group[n].list[0].choice, group[n].heads, group[n].queries,
                                group[n].queries, work->line);
         list_blocks(&group[n], &group[n].list[0]);

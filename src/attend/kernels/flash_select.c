@@ -20,7 +20,7 @@ heed_flash_choice heed_take_flash_choice(heed_arena *arena, const heed_plan *pla
     choice.block_query =
         heed_arena_take(arena, (size_t)rows * (size_t)heed_block_stride(pipeline), sizeof(float));
     choice.mean = heed_arena_take(arena, row, sizeof(float));
-    choice.line = heed_arena_take(arena, 3 * (size_t)choice.of.units, sizeof(float));
+    choice.line = heed_arena_take(arena, 4 * (size_t)choice.of.units, sizeof(float));
     choice.any = heed_arena_take(arena, (size_t)choice.of.units, 1);
     choice.all = heed_arena_take(arena, (size_t)choice.of.units, 1);
     choice.value_work = heed_take_value_work(arena, rows);
@@ -249,7 +249,8 @@ static int make_block_queries(const heed_run *run, const heed_pipeline *pipeline
 {
     const heed_form_state *form = heed_block_selector(pipeline);
     const int64_t row = heed_row_stride(run->plan, pipeline), stride = heed_block_stride(pipeline);
-    const bool pooled = form->form->block_rule(form).queries > 1;
+    const heed_block_rule rule = form->form->block_rule(form);
+    const bool pooled = rule.queries > 1 && !rule.searches;
     const float *prepared = query->prepared;
     if (pooled) {
         memset(choice->mean, 0, (size_t)row * sizeof *choice->mean);
@@ -281,9 +282,10 @@ static void put_values(const heed_run *run, const heed_pipeline *pipeline,
         last = choice->of.last[row0 + i] > last ? choice->of.last[row0 + i] : last;
     const int64_t blocks = last / choice->of.unit + (last >= 0);
     float *value = choice->of.value + row0 * choice->of.stride;
-    if (blocks == 0)
-        return;
     const int made = make_block_queries(run, pipeline, query, (int)row0, rows, choice);
+    if (blocks == 0 ||
+        heed_block_selector(pipeline)->form->block_rule(heed_block_selector(pipeline)).searches)
+        return;
     heed_choice_values(run, pipeline, summary_of(run, shared, query->batch, group), query->batch, group, 0,
                        blocks, made, choice->block_query + row0 * heed_block_stride(pipeline), value,
                        choice->of.stride, &choice->value_work);
@@ -346,6 +348,16 @@ void heed_flash_choose(const heed_run *run, const heed_pipeline *pipeline,
             heed_choice_decide_from(pipeline, &choice->of, (int64_t)h * padded, rows,
                                     estimate_of(run, shared, work->query[h].batch, work->query[h].head),
                                     choice->line);
+    } else if (form->form->block_rule(form).searches) {
+        const int batch = work->query[0].batch, group = (int)heed_kv_head_of(run->plan, work->query[0].head);
+        heed_looker looker = {.run = run,
+                              .pipeline = pipeline,
+                              .made = summary_of(run, shared, batch, group),
+                              .batch = batch,
+                              .group = group,
+                              .query = choice->block_query,
+                              .work = &choice->value_work};
+        heed_choice_search(&choice->of, &looker, heads, rows, padded, choice->line);
     } else {
         heed_choice_decide(pipeline, &choice->of, heads, rows, padded, choice->line);
     }

@@ -17,7 +17,7 @@ typedef struct heed_flash_choice {
     heed_choice of;
     float *block_query; /* [R][heed_block_stride] */
     float *mean;        /* [heed_row_stride] */
-    float *line;        /* [3 units] */
+    float *line;        /* [4 units] */
     uint8_t *any, *all; /* [units] over some rows */
     heed_value_work value_work;
     /* to observe queries */

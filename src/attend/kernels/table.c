@@ -72,7 +72,9 @@ static bool chooses_together(const heed_pipeline *pipeline)
 {
     for (int n = 0; n < pipeline->selects; n++) {
         const heed_form_state *form = &pipeline->form[pipeline->select[n]];
-        if (form->form->observe || (form->form->block_rule && form->form->block_rule(form).queries > 1))
+        const heed_block_rule rule =
+            form->form->block_rule ? form->form->block_rule(form) : (heed_block_rule){0};
+        if (form->form->observe || rule.queries > 1 || rule.searches)
             return true;
     }
     return false;
