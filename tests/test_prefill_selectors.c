@@ -194,6 +194,79 @@ static void define_sample(const scene *s, const double *arg, bool *chosen)
     free(kept);
 }
 
+static void define_a_shape(const scene *s, const double *arg, bool *chosen)
+{
+    for (int64_t i = 0; i < query_count(s); i++) {
+        const int64_t current = last_key(s, i) / s->block;
+        for (int64_t b = 0; b <= current; b++)
+            chosen[i * s->blocks + b] =
+                b * s->block < (int64_t)arg[0] || (current - b - 1) * s->block < (int64_t)arg[1];
+    }
+}
+
+/* The mean product of queries first..end-1 with the keys of a block that exist, over sqrt(dim). */
+static double mean_product(const scene *s, int64_t first, int64_t end, int64_t block)
+{
+    const int64_t key0 = block * s->block;
+    const int64_t key1 = key0 + s->block < key_count(s) ? key0 + s->block : key_count(s);
+    double sum = 0;
+    for (int64_t i = first; i < end; i++)
+        for (int64_t j = key0; j < key1; j++)
+            for (int64_t x = 0; x < s->d->c.dim; x++)
+                sum += (double)query_of(s, i)[x] * (double)key_of(s, j)[x];
+    return sum / (double)((end - first) * (key1 - key0)) / sqrt((double)s->d->c.dim);
+}
+
+/* The fewest of n weights that sum to a share of all. */
+static void heaviest(const double *weight, int64_t n, double share, bool *kept)
+{
+    double total = 0, sum = 0;
+    for (int64_t b = 0; b < n; b++)
+        total += weight[b], kept[b] = false;
+    for (int64_t wanted = 1; wanted <= n && sum < share * total; wanted++) {
+        largest(weight, n, wanted, kept);
+        sum = 0;
+        for (int64_t b = 0; b < n; b++)
+            sum += kept[b] ? weight[b] : 0;
+    }
+}
+
+static void define_flexprefill(const scene *s, const double *arg, bool *chosen)
+{
+    const attend_case *c = &s->d->c;
+    double column[64] = {0}, slash[64] = {0}, mean[64] = {0}, apart = 0, total = 0, mass = 0;
+    bool columns[64], slashes[64];
+    const int64_t seen = query_count(s) < s->block ? 0 : query_count(s) - s->block;
+    for (int64_t i = seen; i < query_count(s); i++)
+        for (int64_t j = 0; j <= last_key(s, i); j++) {
+            column[j / s->block] += s->weight[i * c->keys + j];
+            slash[last_key(s, i) / s->block - j / s->block] += s->weight[i * c->keys + j];
+        }
+    for (int64_t b = 0; b < s->blocks; b++) {
+        mean[b] = exp(mean_product(s, seen, query_count(s), b));
+        total += column[b], mass += mean[b];
+    }
+    for (int64_t b = 0; b < s->blocks; b++) {
+        const double a = column[b] / total, e = mean[b] / mass, m = (a + e) / 2;
+        apart += (a > 0 ? a * log(a / m) : 0) / 2 + (e > 0 ? e * log(e / m) : 0) / 2;
+    }
+    heaviest(column, s->blocks, arg[0], columns);
+    heaviest(slash, s->blocks, arg[0], slashes);
+    for (int64_t i = 0; i < query_count(s); i++) {
+        const int64_t current = last_key(s, i) / s->block, first = i / s->block * s->block;
+        const int64_t end = first + s->block < query_count(s) ? first + s->block : query_count(s);
+        bool *row = chosen + i * s->blocks, nearest[64] = {0};
+        if (sqrt(apart) < arg[1]) {
+            for (int64_t b = 0; b < current; b++)
+                mean[b] = exp(mean_product(s, first, end, b));
+            heaviest(mean, current, arg[0], nearest);
+        }
+        for (int64_t b = 0; b <= current; b++)
+            row[b] = b == 0 || b == current || arg[0] == 1 ||
+                     (sqrt(apart) < arg[1] ? nearest[b] : columns[b] || slashes[current - b]);
+    }
+}
+
 /* The largest product of the block's queries with a key, of one head or of all that share the kv head. */
 static double largest_product(const scene *s, int64_t first, int64_t end, int64_t j, bool share)
 {
@@ -320,6 +393,15 @@ static const struct {
      16,
      {40, 64, 1, 3, 1}},
     {"select=hip(k=300); where=causal", define_hip, 2, {300, 32, 16, 64, 0}},
+    {"select=a_shape(sinks=5, window=20, block=8); where=causal", define_a_shape, 8, {5, 20}},
+    {"select=a_shape(sinks=0, window=0); where=causal", define_a_shape, 64, {0, 0}},
+    {"select=flexprefill(gamma=0.6, tau=0.3, block=16); where=causal", define_flexprefill, 16, {0.6, 0.3}},
+    {"select=flexprefill(gamma=0.8, tau=inf, block=20); where=causal",
+     define_flexprefill,
+     20,
+     {0.8, INFINITY}},
+    {"select=flexprefill(gamma=0.5, tau=0, block=8); where=causal", define_flexprefill, 8, {0.5, 0}},
+    {"select=flexprefill(gamma=1); where=causal", define_flexprefill, 64, {1, 0.1}},
     {"select=sample(alpha=0.3, rows=1, window=0, block=24); where=causal", define_sample, 24, {0.3, 1, 0}},
 };
 
@@ -347,7 +429,7 @@ static void the_choice_is_that_of_its_definition(void **state)
                 const attend_way way = {.isa = *isa, .pairs = true, .weights = true, .threads = 2};
                 attend_result *r = attend_run(d, &way);
                 assert_true(r->info.kernel == HEED_KERNEL_SPARSE ||
-                            (r->info.kernel == HEED_KERNEL_DECODE && queries[n] == 1));
+                            (r->info.kernel == HEED_KERNEL_DECODE && queries[n] <= 2));
                 attend_match(d, r);
                 double open = 0;
                 for (int64_t x = 0; x < d->c.batch * 4 * queries[n] * d->c.keys; x++)
@@ -358,6 +440,25 @@ static void the_choice_is_that_of_its_definition(void **state)
             }
             attend_free(d);
         }
+}
+
+/* What hangs on the row's own place alone goes through whole rows too, backward as well. */
+static void a_shape_has_a_gradient(void **state)
+{
+    (void)state;
+    attend_data *d = attend_make(&(attend_case){.spec = "where=mask",
+                                                .heads = 4,
+                                                .kv_heads = 2,
+                                                .queries = 70,
+                                                .mask = MASK_BHNM,
+                                                .way.backward = true});
+    write_mask(d, define_a_shape, 8, (double[]){5, 20});
+    attend_expect(d);
+    d->c.spec = "select=a_shape(sinks=5, window=20, block=8); where=causal";
+    attend_result *r = attend_run(d, &d->c.way);
+    attend_match(d, r);
+    attend_result_free(r);
+    attend_free(d);
 }
 
 static void same_bits_for_any_number_of_threads(void **state)
@@ -400,6 +501,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_choose_for_themselves_in_prefill),
         cmocka_unit_test(the_choice_is_that_of_its_definition),
+        cmocka_unit_test(a_shape_has_a_gradient),
         cmocka_unit_test(same_bits_for_any_number_of_threads),
         cmocka_unit_test(what_cannot_be_chosen_together_is_refused),
     };

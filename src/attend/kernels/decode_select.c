@@ -176,24 +176,27 @@ void heed_decode_select(const heed_run *run, const heed_pipeline *pipeline, cons
     const int64_t values =
         (run->plan->problem.keys + sizes->unit * VALUES_AT_ONCE - 1) / (sizes->unit * VALUES_AT_ONCE);
     const heed_form_state *selector = heed_block_selector(pipeline);
-    const bool by_blocks = selector != NULL,
+    const bool by_blocks = selector != NULL, valued = by_blocks && selector->form->block_query != NULL,
                searches = by_blocks && selector->form->block_rule(selector).searches;
     if (chunks > 0)
 #pragma omp for schedule(dynamic, 1)
         for (int64_t n = 0; n < sizes->groups * chunks; n++)
             heed_summaries_make(&as_given, pipeline, group[n / chunks].batch, group[n / chunks].group,
                                 n % chunks, &work->rows, group[n / chunks].summary);
-    if (by_blocks)
+    if (valued)
 #pragma omp for schedule(dynamic, 1)
         for (int64_t n = 0; n < sizes->groups; n++)
             make_block_queries(pipeline, sizes, &group[n]);
-    if (by_blocks && !searches)
+    if (valued && !searches)
 #pragma omp for schedule(dynamic, 1)
         for (int64_t n = 0; n < sizes->groups * values; n++)
             put_values(run, pipeline, &group[n / values], n % values * VALUES_AT_ONCE, work);
 #pragma omp for schedule(dynamic, 1)
     for (int64_t n = 0; n < sizes->groups; n++) {
         see(run, pipeline, &group[n], work);
+        if (by_blocks && !valued)
+            memset(group[n].list[0].choice.value, 0,
+                   (size_t)(group[n].rows * group[n].list[0].choice.stride) * sizeof(float));
         if (searches)
             search_blocks(run, pipeline, &group[n], work);
         else if (by_blocks)

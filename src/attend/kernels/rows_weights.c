@@ -283,7 +283,7 @@ static void select_row(const heed_run *run, const heed_pipeline *pipeline, heed_
                          .query_row = head->query.prepared + query * heed_row_stride(run->plan, pipeline),
                          .dim = pipeline->row_dim,
                          .summary = summary};
-        if (form->form->block_rule) {
+        if (form->form->block_query) {
             view.block_query = (const float *const *)work->block_query;
             view.block_queries = make_block_queries(run, pipeline, work, form, head, query);
         }

@@ -47,24 +47,32 @@ static inline void heed_keep_blocks(heed_block_row *row, int64_t others)
     row->value[row->current] = INFINITY;
 }
 
+static inline double heed_weight_above(const heed_contest *contest, float value)
+{
+    double sum = 0;
+    for (int b = 0; b < contest->count; b++)
+        sum += contest->score[b] >= value ? (double)contest->score[b] : 0;
+    return sum;
+}
+
 /* Keeps the fewest weights that sum to a share of all, highest first, of equal ones the lower; the others
- * become -inf. work [2 n]. */
+ * become -inf. Weights are -inf or at least 0; work [n]. A sum that misses the share by a millionth has
+ * reached it. */
 static inline void heed_keep_mass(float *weight, int n, double share, float *work)
 {
-    double total = 0, sum = 0;
-    for (int b = 0; b < n; b++)
-        total += weight[b] > 0 ? (double)weight[b] : 0;
-    memcpy(work, weight, (size_t)n * sizeof *work);
-    int kept = 0;
-    for (; kept < n && (kept == 0 || sum < share * total * (1 - 1e-6)); kept++) {
-        int best = 0;
-        for (int b = 1; b < n; b++)
-            best = work[b] > work[best] ? b : best;
-        sum += work[best] > 0 ? (double)work[best] : 0;
-        work[best] = -INFINITY;
+    heed_contest contest = heed_contest_open(weight, n, work);
+    if (contest.count == 0)
+        return;
+    double missing = share * heed_weight_above(&contest, contest.least) * (1 - 1e-6);
+    while (contest.least < contest.most) {
+        const float middle = heed_contest_middle(&contest);
+        const double above = heed_weight_above(&contest, middle);
+        const bool in_upper = above >= missing;
+        heed_contest_drop(&contest, middle, in_upper);
+        missing -= in_upper ? 0 : above;
     }
-    for (int b = 0; b < n; b++)
-        weight[b] = work[b] == -INFINITY ? weight[b] : -INFINITY;
+    const double ties = contest.least > 0 ? ceil(missing / (double)contest.least) : 1;
+    heed_cut_row(weight, n, contest.least, ties < 1 ? 1 : ties < contest.count ? (int)ties : contest.count);
 }
 
 /* Sums of the keys of each block, [blocks][dim]. */
