@@ -67,6 +67,8 @@ enum heed_with {
     /** Quantised keys and values may be multiplied in whole numbers of 16 bits where that is faster: within
      * 1e-4 of products in fp32, which are made otherwise. */
     HEED_WITH_WHOLE_NUMBERS = 65536,
+    HEED_WITH_MEMORY =
+        131072, /**< memory: what selectors carry from one execution to the next; see recall.h */
 };
 
 /** Sizes, types and wishes. Zero it first; zero threads means all cores, zero value_dim means dim, zero
@@ -123,6 +125,9 @@ typedef struct heed_extra {
     /** With SUMMARIES: f32 [batch, G, floats], heed_plan_summary_floats each, kept up by heed_plan_summarise.
      * With pages it may be [pages, G, floats a page]. */
     heed_tensor summaries;
+    /** With MEMORY: [batch] the memory of each sequence, brought up to date; NULL: all keys are attended to
+     * and nothing is remembered. */
+    struct heed_memory *const *memory;
     heed_tensor mask;       /**< u8 [N, M], [batch, N, M] or [batch or 1, H or 1, N, M] */
     heed_tensor page_table; /**< i32 [batch, pages]: page number of each run of `page` keys */
     const heed_tensor
@@ -207,6 +212,10 @@ HEED_API int64_t heed_plan_summary_floats(const heed_plan *plan, int64_t keys);
  * start after the cache was cut there. @return HEED_INVALID */
 HEED_API heed_status heed_plan_summarise(const heed_plan *plan, int kv_head, int64_t capacity, int64_t first,
                                          const float *keys, int64_t stride, int64_t count, float *summary);
+
+/** Sizes of a memory of up to `keys` keys, as selectors with HEED_WITH_MEMORY take it; 0 and 0 without any.
+ */
+HEED_API void heed_plan_memory(const heed_plan *plan, int64_t keys, int64_t *numbers, int64_t *reals);
 
 /** Gradients by recomputing tiles. Needs HEED_WITH_BACKWARD. Same bits for any number of threads. */
 HEED_API heed_status heed_attend_backward(const heed_plan *plan, const heed_gradients *gradients);

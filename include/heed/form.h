@@ -430,6 +430,9 @@ typedef struct heed_form {
     void (*output_backward)(const heed_form_state *form, int batch, int head, int64_t query0, int rows,
                             const float *before, float *dout, int64_t stride);
 
+    /* select: a choice that outlives an execution; see recall.h */
+    const struct heed_recall *recall;
+
     /* cache: what is kept; see policy.h */
     const struct heed_policy *policy;
 } heed_form;

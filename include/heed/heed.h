@@ -7,6 +7,7 @@
 #include <heed/model.h>
 #include <heed/nn.h>
 #include <heed/policy.h>
+#include <heed/recall.h>
 #include <heed/sampling.h>
 #include <heed/tensor.h>
 #include <heed/tokenizer.h>

@@ -1,6 +1,7 @@
 /* Executing a plan: checks the tensors, lays positions and parameters into scratch, and hands over to the
  * kernels. */
 #include "attend/execute.h"
+#include "attend/memory.h"
 #include "attend/place.h"
 #include "attend/summaries.h"
 #include "base/try.h"
@@ -318,6 +319,7 @@ static heed_status start(const heed_plan *plan, const heed_tensor *q, const heed
     TRY(bind_mask(run, extra));
     TRY(bind_pages(run, extra));
     TRY(heed_bind_summaries(run, extra));
+    TRY(heed_bind_memory(run, extra));
     TRY(bind_mass(run, extra));
     share_inputs(run);
     TRY(bind_params(run, extra));

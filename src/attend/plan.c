@@ -1,6 +1,7 @@
 /* Planning: a spec and a problem become pipelines of forms, a kernel for each, and memory for executing. */
 #include "attend/plan.h"
 #include "attend/execute.h"
+#include "attend/memory.h"
 #include "attend/plan_checks.h"
 #include "attend/prepared.h"
 #include "attend/registry.h"
@@ -301,9 +302,11 @@ static heed_status sort_position(heed_pipeline *pipeline, const int *list, int c
 /* Which selectors decide by blocks, and whether nothing but selectors needs whole rows. */
 static void note_selectors(heed_pipeline *pipeline)
 {
-    pipeline->by_blocks = -1;
+    pipeline->by_blocks = pipeline->recalls = -1;
     for (int n = 0; n < pipeline->selects; n++) {
         const heed_form_state *form = &pipeline->form[pipeline->select[n]];
+        if (form->form->recall)
+            pipeline->recalls = pipeline->select[n];
         if (!form->form->block_rule)
             continue;
         pipeline->by_group |= form->form->block_rule(form).by_group;
@@ -474,6 +477,7 @@ static heed_status lay_out(heed_plan *plan)
 {
     for (int p = 0; p < plan->pipelines; p++)
         TRY(plan->kernels->choose(plan, &plan->pipeline[p]));
+    TRY(heed_check_memory(plan));
     plan->kernels->layout(plan);
     plan->tables = heed_run_tables(plan);
     heed_layout *both[] = {&plan->forward, &plan->backward};

@@ -55,6 +55,7 @@ typedef struct heed_pipeline {
     int by_blocks;     /* the first selector, if it decides by blocks of keys; else -1 */
     bool many_blocks;  /* a selector behind the first decides by blocks as well */
     bool by_group;     /* some selector takes one choice for all query heads of a kv head */
+    int recalls;       /* the selector, if its choice outlives executions; else -1 */
     bool causal;       /* see heed_sizes.causal */
     heed_kernel kernel;
     const char *why; /* the reason for that kernel */

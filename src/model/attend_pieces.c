@@ -342,6 +342,8 @@ static heed_status run(heed_session *session, int64_t layer, const heed_plan *pl
     heed_extra extra = {.q_seq = heed_tensor_dense(work->asked, HEED_I32, 1, &batch),
                         .scratch = work->attend};
     extra.capture.pairs = &session->usage.pairs_read;
+    if (kind->recall && plan == kind->step)
+        extra.memory = heed_session_recalled(session, layer, piece, pieces, batch);
     if (session->cached) {
         heed_session_find_keys(session, layer, piece, pieces, batch, &extra);
         if (kind->placed)
@@ -408,6 +410,7 @@ heed_status heed_session_attend(heed_session *session, int64_t layer, const heed
     take_in_all(session, layer, step);
     for (int64_t p = 0; p < step->pieces; p++) {
         heed_session_note_queries(session, layer, &session->work.piece[p]);
+        heed_session_read_prompt(session, layer, &session->work.piece[p]);
         if (session->cached)
             heed_session_summarise(session, layer, session->work.piece[p].sequence);
     }

@@ -137,13 +137,13 @@ heed_status heed_attention_holds(const char *override, const heed_form *const *f
     return status;
 }
 
-static heed_status print_plain(heed_attention *attention)
+/* The spec without the clause `cache`, and without `select` where that is unwanted. */
+static heed_status print_without(const heed_spec *spec, bool select, char **text)
 {
-    const heed_spec *spec = attention->spec;
     heed_spec plain = *spec;
     plain.group = calloc((size_t)spec->groups, sizeof *plain.group);
-    attention->plain = malloc(HEED_ATTENTION_TEXT);
-    if (!plain.group || !attention->plain) {
+    *text = malloc(HEED_ATTENTION_TEXT);
+    if (!plain.group || !*text) {
         free(plain.group);
         return heed_fail(HEED_NO_MEMORY, "no memory for the text of a spec");
     }
@@ -152,26 +152,40 @@ static heed_status print_plain(heed_attention *attention)
         heed_group *group = &plain.group[plain.groups];
         *group = spec->group[g];
         group->root[HEED_CACHE] = HEED_ABSENT;
+        group->root[HEED_SELECT] = select ? group->root[HEED_SELECT] : HEED_ABSENT;
         bool says = g == 0; /* anything else than what is kept */
         for (int stage = 0; stage < HEED_STAGES; stage++)
             says |= group->root[stage] != HEED_ABSENT;
         plain.groups += says;
     }
-    const heed_status status = print(&plain, attention->plain, HEED_ATTENTION_TEXT);
+    const heed_status status = print(&plain, *text, HEED_ATTENTION_TEXT);
     free(plain.group);
     return status;
+}
+
+/* The first selector whose choice outlives executions. */
+static const heed_form *find_recaller(const heed_spec *spec)
+{
+    const heed_form *found = NULL;
+    for (int i = 0; i < spec->nodes && !found; i++)
+        if (spec->node[i].form && spec->node[i].form->recall)
+            found = spec->node[i].form;
+    return found;
 }
 
 heed_status heed_attention_take_apart(heed_attention *attention, const char *text,
                                       const heed_form *const *forms)
 {
     attention->spec = NULL;
-    attention->plain = NULL;
+    attention->plain = attention->prompt = NULL;
     heed_status status = heed_spec_parse(&attention->spec, text, forms);
     if (!status)
         status = read_storage(attention->spec, &attention->keys, &attention->values);
     if (!status)
-        status = print_plain(attention);
+        status = print_without(attention->spec, true, &attention->plain);
+    attention->recaller = status ? NULL : find_recaller(attention->spec);
+    if (attention->recaller)
+        status = print_without(attention->spec, false, &attention->prompt);
     if (status)
         heed_attention_free(attention);
     return status;
@@ -181,6 +195,8 @@ void heed_attention_free(heed_attention *attention)
 {
     heed_spec_free(attention->spec);
     free(attention->plain);
+    free(attention->prompt);
+    attention->prompt = NULL;
     attention->spec = NULL;
     attention->plain = NULL;
 }

@@ -15,8 +15,10 @@ heed_status heed_attention_of_layer(const char *own, const char *override, const
 /* Such a spec, taken apart. */
 typedef struct heed_attention {
     heed_spec *spec;
-    char *plain;            /* its text without the clause `cache`, as plans take it */
-    heed_type keys, values; /* how they are stored; left alone where the clause says nothing */
+    char *plain;  /* its text without the clause `cache`, as plans take it */
+    char *prompt; /* the same without `select`, for prompts, where the selector has a memory; else NULL */
+    const heed_form *recaller; /* that selector; or NULL */
+    heed_type keys, values;    /* how they are stored; left alone where the clause says nothing */
 } heed_attention;
 
 heed_status heed_attention_take_apart(heed_attention *attention, const char *text,

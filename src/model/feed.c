@@ -73,8 +73,9 @@ static void add_piece(heed_session *session, const heed_feed_item *items, int64_
                       bool single, heed_step *step)
 {
     heed_work *work = &session->work;
-    const int64_t left = items[i].count - work->progress[i];
-    const int64_t count = left < session->chunk ? left : session->chunk;
+    const bool one = session->recalls && !is_prompt(&items[i]); /* what is written is remembered one by one */
+    const int64_t left = items[i].count - work->progress[i], most = one ? 1 : session->chunk;
+    const int64_t count = left < most ? left : most;
     if (count < 1 || (count == 1) != single || step->rows + count > session->rows)
         return;
     work->piece[step->pieces++] =

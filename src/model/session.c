@@ -105,6 +105,7 @@ void heed_session_take_work(heed_session *session, heed_arena *arena)
     work->before = heed_arena_take(arena, sequences, sizeof *work->before);
     take_capture(session, arena, most);
     take_queries(session, arena);
+    heed_session_take_memories(session, arena);
     heed_keep_take_room(session, &work->keep, arena);
 }
 
@@ -163,8 +164,9 @@ static heed_status take_tables(heed_session *session)
     session->team = heed_allocate(layers, (size_t)c->kv_heads * sizeof *session->team);
     session->past = heed_allocate(sequences, layers * sizeof *session->past);
     session->read = heed_allocate(sequences, sizeof *session->read);
-    if (!session->kind || !session->layer || !session->reach || !session->past || !session->read ||
-        !session->chain || !session->team)
+    session->memories = heed_allocate(sequences, (layers + 1) * sizeof *session->memories);
+    if (!session->memories || !session->kind || !session->layer || !session->reach || !session->past ||
+        !session->read || !session->chain || !session->team)
         return heed_fail(HEED_NO_MEMORY, "no memory for a session");
     for (int64_t l = 0; l < c->layers; l++) {
         session->layer[l].reach = session->reach + l * c->kv_heads;
@@ -235,6 +237,7 @@ void heed_session_free(heed_session *session)
         heed_plan_free(kind->step);
         heed_plan_free(kind->watch);
         free(kind->spec);
+        free(kind->prompt);
     }
     free(session->kind);
     for (int64_t s = 0; session->read && s < session->sequences; s++)
@@ -242,6 +245,7 @@ void heed_session_free(heed_session *session)
     for (int64_t l = 0; session->layer && l < session->model->config.layers; l++)
         free(session->layer[l].text);
     free(session->read);
+    free(session->memories);
     free(session->layer);
     free(session->reach);
     free(session->past);

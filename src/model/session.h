@@ -7,6 +7,7 @@
 #include "model/attention.h"
 #include "model/reach.h"
 #include "model/session_keep.h"
+#include "model/session_recall.h"
 #include "model/weights.h"
 
 /* Plans differ by how many queries they take at once; a piece of work goes to the smallest that holds it,
@@ -15,7 +16,10 @@ enum { HEED_RUNGS = 4 };
 
 /* The plans of layers whose attention is written and kept alike. */
 typedef struct heed_session_kind {
-    char *spec; /* without the clause `cache` */
+    char *spec;                /* without the clause `cache` */
+    char *prompt;              /* as prompts are read; NULL: the same */
+    const heed_recall *recall; /* of the selector whose choice outlives a step; or NULL */
+    int64_t unit;              /* keys of its blocks */
     heed_type key_type, value_type;
     int64_t most;                /* keys that a list may hold */
     bool started;                /* lists lose pages at their front: default positions begin at a start */
@@ -116,6 +120,10 @@ struct heed_session {
     heed_chain *chain; /* [layers, kv_heads] */
     int *team;         /* [layers, kv_heads] */
     heed_wants_of_policies wants;
+    bool recalls;             /* some layer's selector has a memory */
+    int64_t chosen_unit;      /* keys of the blocks that the last selection layer so far hands on */
+    heed_memory *memories;    /* [sequences, layers + 1]; the last is for what layers hand on */
+    heed_memory **recalled;   /* [sequences] for an execution */
     uint8_t *token_kind;      /* [vocabulary] or NULL */
     heed_session_usage usage; /* pairs and what was dropped */
     int64_t rows;             /* most tokens of a step */

@@ -84,6 +84,7 @@ void heed_session_forget(heed_session *session, int64_t sequence, int64_t length
         if (length == 0)
             *past = (heed_past){.offset = 0};
     }
+    heed_session_unlearn(session, sequence, length);
 }
 
 heed_status heed_session_cut(heed_session *session, int64_t sequence, int64_t length)
@@ -126,6 +127,7 @@ heed_status heed_session_share(heed_session *session, int64_t from, int64_t to, 
         if (floats > 0)
             memcpy(layer->query + to * floats, layer->query + from * floats, (size_t)floats * sizeof(float));
     }
+    heed_session_share_memories(session, from, to);
     heed_session_forget(session, to, length);
     return HEED_OK;
 }

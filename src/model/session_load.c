@@ -211,6 +211,34 @@ static heed_status read_list(reader *r, int64_t l, int64_t g, int64_t offset)
     return read_rows(r, l, list, count, heed_pages_value, stored->value_row);
 }
 
+/* Selectors take nothing that their memories say for granted. */
+static heed_status read_memory(reader *r, int64_t l)
+{
+    if (!heed_session_remembers(r->session, l))
+        return HEED_OK;
+    const heed_memory_size size = heed_session_memory_size(r->session, l);
+    heed_memory *memory = heed_session_memory(r->session, r->sequence, l);
+    const void *numbers, *reals;
+    int64_t keys;
+    TRY(get_number(r, &keys));
+    if (keys < -1 || keys > r->length)
+        return broken(r, "a memory is of more keys than there are");
+    if (r->take)
+        memory->keys = keys;
+    if (keys < 0)
+        return HEED_OK;
+    int64_t saved_numbers, saved_reals;
+    TRY(get_number(r, &saved_numbers));
+    TRY(get_number(r, &saved_reals));
+    if (saved_numbers != size.numbers || saved_reals != size.reals)
+        return heed_fail(HEED_INVALID,
+                         "%s: what the selector of layer %lld remembered was saved by a session of another "
+                         "context, for which it has another size",
+                         r->path, (long long)l);
+    TRY(read_array(r, memory->number, size.numbers, &numbers));
+    return read_array(r, memory->real, size.reals, &reals);
+}
+
 static heed_status read_layer(reader *r, int64_t l)
 {
     const heed_session *session = r->session;
@@ -235,6 +263,7 @@ static heed_status read_layer(reader *r, int64_t l)
     }
     for (int64_t g = 0; g < session->model->config.kv_heads; g++)
         TRY(read_list(r, l, g, past.offset));
+    TRY(read_memory(r, l));
     if (r->take)
         *heed_past_of(session, r->sequence, l) = past;
     return leave(r);

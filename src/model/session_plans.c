@@ -3,7 +3,7 @@
  * A layer whose queries see no further back than a window keeps that much, and some more: what was read last
  * can be taken back (heed_session_cut) as far as SLACK tokens.
  */
-#include "attend/plan.h"
+#include "attend/memory.h"
 #include "base/try.h"
 #include "model/session.h"
 
@@ -25,6 +25,7 @@ static heed_status make_plan(const heed_session *session, const heed_session_kin
     with |= kind->placed ? HEED_WITH_POSITIONS : 0u;
     with |= kind->mass ? HEED_WITH_MASS : 0u;
     with |= kind->summed ? HEED_WITH_SUMMARIES : 0u;
+    with |= kind->recall && plan == &kind->step ? HEED_WITH_MEMORY : 0u;
     with |= watches ? HEED_WITH_WEIGHTS : kind->with | session->with;
     with |= kind->prepared ? HEED_WITH_PREPARED_KEYS : 0u;
     with |= session->model->packing.kind == HEED_PRODUCT_FAST ? HEED_WITH_WHOLE_NUMBERS : 0u;
@@ -44,7 +45,7 @@ static heed_status make_plan(const heed_session *session, const heed_session_kin
                                          : kind->top > session->top ? kind->top
                                                                     : session->top,
                                   .forms = forms};
-    return heed_plan_create(plan, kind->spec, &problem);
+    return heed_plan_create(plan, kind->prompt && plan != &kind->step ? kind->prompt : kind->spec, &problem);
 }
 
 static heed_status check_plan(const heed_session *session, const heed_plan *plan)
@@ -105,7 +106,12 @@ static heed_status make_plans(heed_session *session, heed_session_kind *kind, co
         return HEED_OK;
     if (kind->window)
         TRY(make_plan(session, kind, forms, 1, kind->window, true, &kind->watch));
-    return make_plan(session, kind, forms, kind->placed ? 1 : session->sequences, 1, false, &kind->step);
+    TRY(make_plan(session, kind, forms, kind->placed ? 1 : session->sequences, 1, false, &kind->step));
+    if (kind->recall) {
+        const heed_form_state *recaller = heed_recaller(&kind->step->pipeline[0]);
+        kind->unit = recaller->form->recall->unit(recaller);
+    }
+    return HEED_OK;
 }
 
 static bool same_kind(const heed_session_kind *a, const heed_session_kind *b)
@@ -122,6 +128,7 @@ static heed_status find_kind(heed_session *session, const heed_session_kind *wan
     for (*index = 0; *index < session->kinds; (*index)++)
         if (same_kind(&session->kind[*index], wanted)) {
             free(wanted->spec);
+            free(wanted->prompt);
             return HEED_OK;
         }
     heed_session_kind *kind = &session->kind[session->kinds++];
@@ -247,21 +254,26 @@ static heed_status plan_layer(heed_session *session, const heed_session_options 
     heed_session_layer *layer = &session->layer[l];
     for (int64_t g = 0; g < session->model->config.kv_heads && session->cached && !session->with; g++)
         layer->drops |= heed_reach_ends(layer->reach[g]);
-    heed_session_kind kind = {
-        .spec = attention->plain, .key_type = attention->keys, .value_type = attention->values};
-    attention->plain = NULL;
+    heed_session_kind kind = {.spec = attention->plain,
+                              .prompt = attention->prompt,
+                              .recall = attention->recaller ? attention->recaller->recall : NULL,
+                              .key_type = attention->keys,
+                              .value_type = attention->values};
+    attention->plain = attention->prompt = NULL;
     choose_keeping(session, attention->spec, layer, &kind);
     *stored = (heed_pages_layer){
         .key_type = kind.key_type, .value_type = kind.value_type, .most = kind.most, .placed = kind.placed};
     const heed_status status = heed_session_serve_chains(session, l, &kind, stored);
     if (status) {
         free(kind.spec);
+        free(kind.prompt);
         return status;
     }
     TRY(find_kind(session, &kind, options->forms, &layer->kind));
     const heed_session_kind *made = &session->kind[layer->kind];
     if (made->summed)
         stored->summary_floats = heed_plan_summary_floats(made->rung[0], HEED_PAGE);
+    TRY(heed_session_check_recall(session, l));
     return heed_session_check_chains(session, l);
 }
 

@@ -73,13 +73,37 @@ static heed_status put_list(writer *w, const heed_pages *pages, int64_t layer, c
     return put_rows(w, pages, layer, list, heed_pages_value, stored->value_row);
 }
 
+static uint64_t memory_bytes(const heed_session *session, int64_t sequence, int64_t l)
+{
+    if (!heed_session_remembers(session, l))
+        return 0;
+    const heed_memory_size size = heed_session_memory_size(session, l);
+    const bool some = heed_session_memory(session, sequence, l)->keys >= 0;
+    return sizeof(int64_t) + (some ? 2 * sizeof(int64_t) + 4 * (uint64_t)(size.numbers + size.reals) : 0);
+}
+
+static heed_status put_memory(writer *w, const heed_session *session, int64_t sequence, int64_t l)
+{
+    if (!heed_session_remembers(session, l))
+        return HEED_OK;
+    const heed_memory_size size = heed_session_memory_size(session, l);
+    const heed_memory *memory = heed_session_memory(session, sequence, l);
+    TRY(put_number(w, memory->keys));
+    if (memory->keys < 0)
+        return HEED_OK;
+    TRY(put_number(w, size.numbers));
+    TRY(put_number(w, size.reals));
+    TRY(put(w, memory->number, (size_t)size.numbers * sizeof *memory->number));
+    return put(w, memory->real, (size_t)size.reals * sizeof *memory->real);
+}
+
 static heed_status put_layer(writer *w, const heed_session *session, int64_t sequence, int64_t l)
 {
     const heed_config *c = &session->model->config;
     const heed_session_layer *layer = &session->layer[l];
     const heed_past *past = heed_past_of(session, sequence, l);
     const size_t row = (size_t)(c->heads * c->head_dim) * sizeof(float);
-    uint64_t bytes = 5 * sizeof(int64_t) + (uint64_t)past->shown * row;
+    uint64_t bytes = 5 * sizeof(int64_t) + (uint64_t)past->shown * row + memory_bytes(session, sequence, l);
     for (int64_t g = 0; g < c->kv_heads; g++)
         bytes += list_bytes(&session->pages.layer[l], heed_pages_list(&session->pages, sequence, l, g));
     TRY(begin(w, HEED_SAVED_LAYER, bytes));
@@ -91,6 +115,7 @@ static heed_status put_layer(writer *w, const heed_session *session, int64_t seq
     }
     for (int64_t g = 0; g < c->kv_heads; g++)
         TRY(put_list(w, &session->pages, l, heed_pages_list(&session->pages, sequence, l, g)));
+    TRY(put_memory(w, session, sequence, l));
     return end(w);
 }
 

@@ -17,6 +17,7 @@
 #include "attend/kernels/decode.h"
 #include "attend/kernels/capture.h"
 #include "attend/kernels/decode_load.h"
+#include "attend/memory.h"
 #include "tensor/rotate.h"
 #include <string.h>
 
@@ -31,7 +32,7 @@ const char *heed_decode_refuses(const heed_plan *plan, const heed_pipeline *pipe
         if (plan->problem.with & HEED_WITH_BACKWARD)
             return "gradients beyond a selector are made from whole rows";
         for (int n = 0; n < pipeline->selects; n++)
-            if (!heed_built_in(pipeline->form[pipeline->select[n]].form))
+            if (!heed_built_in(pipeline->form[pipeline->select[n]].form) && pipeline->recalls < 0)
                 return "a selector from outside is shown whole rows";
         if (pipeline->many_blocks)
             return "a selector behind the first decides by blocks of keys, which whole rows serve";
@@ -40,7 +41,7 @@ const char *heed_decode_refuses(const heed_plan *plan, const heed_pipeline *pipe
             return "the selector observes queries before it chooses";
         if (by_blocks && by_blocks->form->block_rule(by_blocks).queries > 1 && plan->problem.queries > 1)
             return "the selector chooses for blocks of queries";
-        if (pipeline->by_blocks >= 0 && pipeline->keys_by_head)
+        if ((pipeline->by_blocks >= 0 || pipeline->recalls >= 0) && pipeline->keys_by_head)
             return "the selector looks at keys that are prepared anew for each query head";
     }
     if (pipeline->pair >= 0)
@@ -88,7 +89,13 @@ heed_decode_sizes heed_decode_sizes_of(const heed_plan *plan, const heed_pipelin
         return sizes;
     const heed_form_state *by_blocks = heed_block_selector(pipeline);
     sizes.unit = by_blocks ? by_blocks->form->block_rule(by_blocks).keys : HEED_SUB;
-    sizes.by_scores = pipeline->selects > (by_blocks ? 1 : 0);
+    const heed_form_state *recaller = heed_recaller(pipeline);
+    if (recaller) {
+        sizes.recalls = true;
+        sizes.unit = recaller->form->recall->unit(recaller);
+        sizes.weighs = recaller->form->recall->flags & HEED_RECALL_WEIGHS;
+    }
+    sizes.by_scores = !recaller && pipeline->selects > (by_blocks ? 1 : 0);
     sizes.summary = heed_summaries_floats(plan, pipeline);
     sizes.score_stride = heed_round_up((p->keys + sizes.unit - 1) / sizes.unit * sizes.unit, HEED_KEYS);
     const int64_t each = sizes.unit < HEED_PIECE ? HEED_PIECE / sizes.unit : 1;
@@ -266,7 +273,7 @@ static void begin_group(const heed_run *run, const heed_pipeline *pipeline, cons
         group->is_whole = heed_whole_queries(run->k.type, group->compared + r * sizes->stride,
                                              sizes->key_blocks, group->whole + r * sizes->key_blocks);
 #endif
-    if (group->rows > 0 && !sizes->selects)
+    if (group->rows > 0 && (!sizes->selects || sizes->recalls))
         settle_blocks(run, pipeline, sizes, group, work);
 }
 

@@ -5,6 +5,7 @@
 
 #include "attend/kernels/choose.h"
 #include "attend/kernels/flash.h"
+#include <heed/recall.h>
 
 /* Keys of a piece of work: the same cuts whatever the batch, the threads and M. */
 #define HEED_PIECE 1024
@@ -47,6 +48,14 @@ typedef struct heed_decode_list {
     int32_t *entry; /* [units] blocks of which some row sees something */
 } heed_decode_list;
 
+/* What a selector with a memory does to one batch entry. */
+typedef struct heed_decode_recalled {
+    heed_recalled now;
+    bool reads_all, remembers;
+    uint8_t *flags; /* [kv_heads][units] of now.keep */
+    int64_t units;
+} heed_decode_recalled;
+
 /* The queries that meet one kv head of one batch entry; rows of one query head
  * lie together. */
 typedef struct heed_decode_group {
@@ -61,7 +70,7 @@ typedef struct heed_decode_group {
     heed_whole_query *whole;  /* [rows][blocks of dim]; used if is_whole */
     bool is_whole;
     bool alike;     /* `where` does not look at the head */
-    uint8_t *state; /* [heads, or 1 if alike][key blocks] */
+    uint8_t *state; /* [heads, or 1 if alike][key blocks]; where all that `where` opens may be read */
     bool *begun;    /* [pieces] whether a piece has seen anything */
     float *sums;    /* [pieces][HEED_SUMS][most rows] */
     float *out;     /* [pieces][most rows][value stride] not normalised */
@@ -75,6 +84,7 @@ typedef struct heed_decode_group {
     float *block_query;            /* [most rows][heed_block_stride] queries as they meet summaries */
     float *summary;                /* of the keys, made in this execution; NULL if it came with them */
     float *score; /* [most rows][score_stride] of the keys of list[0], where a selector asks */
+    heed_decode_recalled *recalled; /* of the batch entry, where a selector has a memory */
 } heed_decode_group;
 
 /* The lists of heed_row_sums that a piece leaves. */
@@ -96,6 +106,7 @@ typedef struct heed_decode_sizes {
     bool selects;                     /* groups read by lists */
     int64_t unit;                     /* keys of a block of list[0] */
     bool by_scores;                   /* some selector needs scores: there is a list[1] of single keys */
+    bool recalls, weighs;             /* a selector has a memory, and makes it of weights */
     int64_t score_stride, summary;    /* floats of a row of scores; of a group's summary */
 } heed_decode_sizes;
 
@@ -136,6 +147,10 @@ typedef struct heed_decode_work {
 #define heed_decode_finish HEED_LOCAL(heed_decode_finish)
 #define heed_decode_scored HEED_LOCAL(heed_decode_scored)
 #define heed_decode_select HEED_LOCAL(heed_decode_select)
+#define heed_decode_see HEED_LOCAL(heed_decode_see)
+#define heed_decode_list_blocks HEED_LOCAL(heed_decode_list_blocks)
+#define heed_take_recalled HEED_LOCAL(heed_take_recalled)
+#define heed_decode_recall HEED_LOCAL(heed_decode_recall)
 #define heed_take_lists HEED_LOCAL(heed_take_lists)
 
 /* score [rows][HEED_KEYS] = query [rows][stride] times keys; query is 0 from
@@ -175,7 +190,8 @@ heed_decode_sizes heed_decode_sizes_of(const heed_plan *plan, const heed_pipelin
 void heed_decode_piece(const heed_run *run, const heed_pipeline *pipeline, const heed_decode_sizes *sizes,
                        heed_decode_group *group, int64_t piece, heed_decode_work *work);
 
-/* Only the scores of a piece of list[0], into group->score; -inf where a row sees nothing. */
+/* Only the scores of a piece of list[0], into group->score; -inf where a row sees nothing. Where nothing is
+ * listed, those of what `where` opens, each at its key. */
 void heed_decode_scored(const heed_run *run, const heed_pipeline *pipeline, const heed_decode_sizes *sizes,
                         heed_decode_group *group, int64_t piece, heed_decode_work *work);
 
@@ -186,6 +202,17 @@ void heed_decode_select(const heed_run *run, const heed_pipeline *pipeline, cons
 void heed_take_lists(heed_arena *arena, const heed_plan *plan, const heed_pipeline *pipeline,
                      const heed_decode_sizes *sizes, heed_decode_group *group);
 
+/* The same for a selector with a memory (decode_recall.c); and the memory for it. */
+void heed_decode_recall(const heed_run *run, const heed_pipeline *pipeline, const heed_decode_sizes *sizes,
+                        heed_decode_group *group, heed_decode_work *work);
+void heed_take_recalled(heed_arena *arena, const heed_plan *plan, const heed_pipeline *pipeline,
+                        const heed_decode_sizes *sizes, heed_decode_group *group);
+
+/* What the rows of a group see of the blocks of list[0], as `where` has it. */
+void heed_decode_see(const heed_run *run, const heed_pipeline *pipeline, heed_decode_group *group,
+                     heed_decode_work *work);
+/* The blocks of which some row sees something. */
+void heed_decode_list_blocks(const heed_decode_group *group, heed_decode_list *list);
 /* Where a piece of a list ends, in entries. */
 static inline int64_t heed_list_piece(const heed_decode_list *list, int64_t piece)
 {

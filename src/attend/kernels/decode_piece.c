@@ -461,7 +461,7 @@ static void meet(const passing *p, part *at, int64_t tile, const char **row)
     heed_decode_group *group = p->group;
     score_tile(p, at, row);
     const bool closed = note_closed(p, at);
-    if (group->reads)
+    if (p->sizes->selects)
         note_read(p, at);
     weigh(p, at);
     if (group->kept)
@@ -550,6 +550,7 @@ void heed_decode_scored(const heed_run *run, const heed_pipeline *pipeline, cons
         const part next = next_part(&p, &place, end, turn);
         list_rows(&p, &at, &next, false, work->row);
         score_tile(&p, &at, work->row);
+        to = group->reads ? to : at.key0 + at.first;
         for (int r = 0; r < group->rows; r++)
             memcpy(group->score + r * sizes->score_stride + to, work->score + r * HEED_KEYS,
                    (size_t)at.real * sizeof(float));

@@ -24,7 +24,7 @@ void heed_take_lists(heed_arena *arena, const heed_plan *plan, const heed_pipeli
         float *query = heed_arena_take(arena, (size_t)(s->rows * heed_block_stride(pipeline)), sizeof *query);
         float *summary = heed_arena_take(arena, (size_t)s->summary, sizeof *summary);
         float *score = NULL;
-        if (s->by_scores)
+        if (s->by_scores || s->weighs)
             score = heed_arena_take(arena, (size_t)s->score_stride * (size_t)s->rows, sizeof *score);
         if (!arena->base)
             continue;
@@ -33,12 +33,13 @@ void heed_take_lists(heed_arena *arena, const heed_plan *plan, const heed_pipeli
         group[n].score = score;
         group[n].block_query = query;
     }
+    heed_take_recalled(arena, plan, pipeline, s, group);
 }
 
 /* ---- blocks ---- */
 
-static void see(const heed_run *run, const heed_pipeline *pipeline, heed_decode_group *group,
-                heed_decode_work *work)
+void heed_decode_see(const heed_run *run, const heed_pipeline *pipeline, heed_decode_group *group,
+                     heed_decode_work *work)
 {
     const heed_choice *choice = &group->list[0].choice;
     for (int h = 0; h < group->heads; h++)
@@ -90,8 +91,7 @@ static void search_blocks(const heed_run *run, const heed_pipeline *pipeline, he
                        work->line);
 }
 
-/* The blocks of which some row sees something. */
-static void list_blocks(const heed_decode_group *group, heed_decode_list *list)
+void heed_decode_list_blocks(const heed_decode_group *group, heed_decode_list *list)
 {
     const heed_choice *choice = &list->choice;
     const int64_t blocks = (group->keys + choice->unit - 1) / choice->unit;
@@ -170,6 +170,10 @@ static void choose_keys(const heed_run *run, const heed_pipeline *pipeline, cons
 void heed_decode_select(const heed_run *run, const heed_pipeline *pipeline, const heed_decode_sizes *sizes,
                         heed_decode_group *group, heed_decode_work *work)
 {
+    if (sizes->recalls) {
+        heed_decode_recall(run, pipeline, sizes, group, work);
+        return;
+    }
     const int64_t chunks = heed_summaries_chunks(run->plan, pipeline);
     heed_run as_given = *run; /* selectors see keys that were turned before they were stored turned back */
     as_given.k.type = run->plan->problem.k_type;
@@ -193,7 +197,7 @@ void heed_decode_select(const heed_run *run, const heed_pipeline *pipeline, cons
             put_values(run, pipeline, &group[n / values], n % values * VALUES_AT_ONCE, work);
 #pragma omp for schedule(dynamic, 1)
     for (int64_t n = 0; n < sizes->groups; n++) {
-        see(run, pipeline, &group[n], work);
+        heed_decode_see(run, pipeline, &group[n], work);
         if (by_blocks && !valued)
             memset(group[n].list[0].choice.value, 0,
                    (size_t)(group[n].rows * group[n].list[0].choice.stride) * sizeof(float));
@@ -202,7 +206,7 @@ void heed_decode_select(const heed_run *run, const heed_pipeline *pipeline, cons
         else if (by_blocks)
             heed_choice_decide(pipeline, &group[n].list[0].choice, group[n].heads, group[n].queries,
                                group[n].queries, work->line);
-        list_blocks(&group[n], &group[n].list[0]);
+        heed_decode_list_blocks(&group[n], &group[n].list[0]);
         group[n].reads = &group[n].list[0];
     }
     if (!sizes->by_scores)
@@ -216,7 +220,7 @@ void heed_decode_select(const heed_run *run, const heed_pipeline *pipeline, cons
             choose_keys(run, pipeline, sizes, &group[n / sizes->rows], (int)(n % sizes->rows), work);
 #pragma omp for schedule(dynamic, 1)
     for (int64_t n = 0; n < sizes->groups; n++) {
-        list_blocks(&group[n], &group[n].list[1]);
+        heed_decode_list_blocks(&group[n], &group[n].list[1]);
         group[n].reads = &group[n].list[1];
     }
 }

@@ -87,6 +87,11 @@ static heed_status choose(const heed_plan *plan, heed_pipeline *pipeline)
     const char *not_sparse = skips_blocks_not(plan, pipeline);
     const bool decodes = !not_decode && plan->problem.queries <= heed_decode_most_queries(plan, pipeline);
     const bool together = chooses_together(pipeline);
+    if (pipeline->recalls >= 0 && !decodes) { /* refused, but with the reason */
+        pipeline->kernel = HEED_KERNEL_ROWS;
+        pipeline->why = not_decode;
+        return HEED_OK;
+    }
     if (pipeline->whole_rows && !not_sparse &&
         (forced == HEED_KERNEL_AUTO ? !decodes : forced == HEED_KERNEL_SPARSE)) {
         pipeline->kernel = HEED_KERNEL_SPARSE;
