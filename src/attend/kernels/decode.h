@@ -137,6 +137,7 @@ typedef struct heed_decode_work {
 #define heed_decode_scores HEED_LOCAL(heed_decode_scores)
 #define heed_decode_block HEED_LOCAL(heed_decode_block)
 #define heed_decode_values HEED_LOCAL(heed_decode_values)
+#define heed_decode_float_values HEED_LOCAL(heed_decode_float_values)
 #define heed_whole_products HEED_LOCAL(heed_whole_products)
 #define heed_whole_queries HEED_LOCAL(heed_whole_queries)
 #define heed_whole_values HEED_LOCAL(heed_whole_values)
@@ -163,6 +164,10 @@ bool heed_decode_scores(const heed_decode_rows *keys, int rows, const float *que
  * a quantised row][rows][HEED_SUB]. */
 void heed_decode_values(const heed_decode_rows *values, int rows, const float *weight, float *work,
                         float *sum, int64_t stride);
+
+/* Those that are stored as floats of some kind. */
+void heed_decode_float_values(const heed_decode_rows *values, int rows, const float *weight, float *sum,
+                              int64_t stride);
 
 /* The same for one block of columns of quantised rows; work: [rows][HEED_SUB]. */
 void heed_decode_block(const heed_decode_rows *values, int rows, int block, const float *weight, float *work,

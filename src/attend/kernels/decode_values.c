@@ -1,9 +1,9 @@
-/* Weighted sums of values that are read where they lie.
+/* Weighted sums of quantised values that are read where they lie.
  *
  *     sum[r][e] += sum_j weight[r][j] value[j][e]
  *
  * A vector of a row is converted once for up to four queries, whose sums stay
- * in registers over a run of rows. Scales of quantised rows are multiplied into
+ * in registers over a run of rows. Scales are multiplied into
  * the weights, so that values enter as whole numbers.
  */
 #include "attend/kernels/decode.h"
@@ -18,12 +18,10 @@
 
 /* Columns of RUN rows. */
 typedef struct columns {
-    const char *const *row, *const *next; /* [RUN] rows, and those to ask for on the way */
-    int64_t at;                           /* bytes into each */
-    uint16_t *half;                       /* [RUN] where the scales of the RUN rows after these go; NULL
-                                             at the end */
-    int vector, part;                     /* in blocks, the first vector; entries of a vector that is
-                                             not whole, else 0 */
+    const char *const *row; /* [RUN] rows */
+    int64_t at;             /* bytes into each */
+    uint16_t *half;         /* [RUN] where the scales of the RUN rows after these go; NULL at the end */
+    int vector;             /* in blocks, the first vector */
 } columns;
 
 HEED_INLINE void add_columns(const heed_type type, const int rows, const int vectors, const columns from,
@@ -42,30 +40,20 @@ HEED_INLINE void add_columns(const heed_type type, const int rows, const int vec
 #pragma GCC unroll 8
     for (int c = 0; c < vectors; c++) {
         own[c] = weight;
-        if (HEED_WIDTH == 16 && heed_is_blocks(type))
+        if (HEED_WIDTH == 16)
             FORGET(own[c]);
     }
-    const int64_t bytes = heed_is_blocks(type) ? 0 : vectors * HEED_WIDTH * heed_step_bytes(type);
     for (int j = 0; j < RUN; j++) {
         const char *row = from.row[j] + from.at;
         FORGET(row);
-        if (heed_is_blocks(type) && from.half)
+        if (from.half)
             memcpy(&from.half[j], from.row[j + RUN] + from.at, sizeof *from.half);
 #pragma GCC unroll 8
-        for (int64_t b = 0; b < bytes; b += 64)
-            heed_fetch_far(from.next[j] + from.at + b);
-#pragma GCC unroll 8
         for (int c = 0; c < vectors; c++) {
-            heed_vec value;
-            if (heed_is_blocks(type))
-                value = heed_load_block_vec(type, row, from.vector + c);
-            else if (from.part)
-                value = heed_load_part(type, row, from.part);
-            else
-                value = heed_load_vec(type, row + c * HEED_WIDTH * heed_step_bytes(type));
+            const heed_vec value = heed_load_block_vec(type, row, from.vector + c);
 #pragma GCC unroll 4
             for (int r = 0; r < rows; r++)
-                total[r][c] += own[c][r * (heed_is_blocks(type) ? RUN : HEED_KEYS) + j] * value;
+                total[r][c] += own[c][r * RUN + j] * value;
         }
     }
     FORGET(sum);
@@ -74,27 +62,6 @@ HEED_INLINE void add_columns(const heed_type type, const int rows, const int vec
 #pragma GCC unroll 8
         for (int c = 0; c < vectors; c++)
             heed_vec_store(sum + r * stride + c * HEED_WIDTH, total[r][c]);
-}
-
-/* All columns of floating-point rows, `vectors` at a time. */
-HEED_INLINE void add_floats(const heed_type type, const int rows, const int vectors, columns from, int dim,
-                            const float *weight, float *sum, int64_t stride)
-{
-    const int whole = dim / HEED_WIDTH, part = dim % HEED_WIDTH;
-    int c = 0;
-#define ADD(n)                                                                                               \
-    for (; c + (n) <= whole; c += (n), from.at += (n)*HEED_WIDTH * heed_step_bytes(type))                    \
-    add_columns(type, rows, n, from, weight, sum + c * HEED_WIDTH, stride)
-    ADD(vectors);
-    if (vectors > 4)
-        ADD(4);
-    if (vectors > 2)
-        ADD(2);
-    ADD(1);
-#undef ADD
-    from.part = part;
-    if (part)
-        add_columns(type, rows, 1, from, weight, sum + c * HEED_WIDTH, stride);
 }
 
 /* One block of columns of quantised rows. */
@@ -109,17 +76,10 @@ HEED_INLINE void add_block(const heed_type type, const int rows, const int vecto
     }
 }
 
-#define FLOATS(type, rows, vectors)                                                                          \
-    static __attribute__((noinline)) void add_##type##_##rows(                                               \
-        const columns *from, int dim, const float *weight, float *sum, int64_t stride)                       \
-    {                                                                                                        \
-        add_floats(HEED_##type, rows, vectors, *from, dim, weight, sum, stride);                             \
-    }
 #define BLOCKS(type, rows, vectors)                                                                          \
-    static __attribute__((noinline)) void add_##type##_##rows(                                               \
-        const columns *from, int dim, const float *weight, float *sum, int64_t stride)                       \
+    static __attribute__((noinline)) void add_##type##_##rows(const columns *from, const float *weight,      \
+                                                              float *sum, int64_t stride)                    \
     {                                                                                                        \
-        (void)dim;                                                                                           \
         add_block(HEED_##type, rows, vectors, *from, weight, sum, stride);                                   \
     }
 /* As many vectors of sums as leave registers for the values. */
@@ -127,19 +87,13 @@ HEED_INLINE void add_block(const heed_type type, const int rows, const int vecto
     each(type, 1, (HEED_WIDTH == 16 ? 8 : 4)) each(type, 2, (HEED_WIDTH == 16 ? 8 : 4))                      \
         each(type, 3, (HEED_WIDTH == 16 ? 4 : 2)) each(type, 4, (HEED_WIDTH == 16 ? 4 : 2))
 
-BY_ROWS(FLOATS, F32)
-BY_ROWS(FLOATS, F16)
-BY_ROWS(FLOATS, BF16)
 BY_ROWS(BLOCKS, Q8)
 BY_ROWS(BLOCKS, Q4)
 
-/* All columns of RUN rows, or one block of them. */
-typedef void add_run(const columns *from, int dim, const float *weight, float *sum, int64_t stride);
+/* One block of columns of RUN rows. */
+typedef void add_run(const columns *from, const float *weight, float *sum, int64_t stride);
 
 static add_run *const add_runs[HEED_TYPES][4] = {
-    [HEED_F32] = {add_F32_1, add_F32_2, add_F32_3, add_F32_4},
-    [HEED_F16] = {add_F16_1, add_F16_2, add_F16_3, add_F16_4},
-    [HEED_BF16] = {add_BF16_1, add_BF16_2, add_BF16_3, add_BF16_4},
     [HEED_Q8] = {add_Q8_1, add_Q8_2, add_Q8_3, add_Q8_4},
     [HEED_Q4] = {add_Q4_1, add_Q4_2, add_Q4_3, add_Q4_4},
 };
@@ -154,19 +108,6 @@ static void scale_weights(const uint16_t *half, int blocks, int rows, const floa
             for (int j = 0; j < RUN; j++)
                 to[j] = weight[r * HEED_KEYS + j] * scale[j];
     }
-}
-
-static void add_float_rows(const heed_decode_rows *values, int rows, const float *weight, float *sum,
-                           int64_t stride)
-{
-    for (int j = 0; j < values->count; j += RUN)
-        for (int r = 0; r < rows; r += 4) {
-            const int here = rows - r < 4 ? rows - r : 4;
-            columns from = {.row = values->row + j};
-            from.next = from.row + (r == 0 ? values->far : 0);
-            add_runs[values->type][here - 1](&from, values->dim, weight + r * HEED_KEYS + j, sum + r * stride,
-                                             stride);
-        }
 }
 
 static void gather_scales(const char *const *row, int blocks, int64_t bytes, uint16_t *restrict half)
@@ -197,8 +138,7 @@ static void add_block_rows(const heed_decode_rows *values, int rows, const float
             from.half = j + RUN < values->count ? values->half + b * RUN : NULL;
             for (int r = 0; r < rows; r += 4) {
                 const int here = rows - r < 4 ? rows - r : 4;
-                run[here - 1](&from, values->dim, work + (b * rows + r) * RUN,
-                              sum + r * stride + b * HEED_BLOCK, stride);
+                run[here - 1](&from, work + (b * rows + r) * RUN, sum + r * stride + b * HEED_BLOCK, stride);
                 from.half = NULL;
             }
         }
@@ -216,7 +156,7 @@ void heed_decode_block(const heed_decode_rows *values, int rows, int block, cons
         scale_weights(half, 1, rows, weight + j, work);
         for (int r = 0; r < rows; r += 4) {
             const int here = rows - r < 4 ? rows - r : 4;
-            add_runs[values->type][here - 1](&from, values->dim, work + r * RUN, sum + r * stride, stride);
+            add_runs[values->type][here - 1](&from, work + r * RUN, sum + r * stride, stride);
         }
     }
 }
@@ -231,5 +171,5 @@ void heed_decode_values(const heed_decode_rows *values, int rows, const float *w
     if (heed_is_blocks(values->type))
         add_block_rows(values, rows, weight, work, sum, stride);
     else
-        add_float_rows(values, rows, weight, sum, stride);
+        heed_decode_float_values(values, rows, weight, sum, stride);
 }
