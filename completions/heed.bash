@@ -25,6 +25,7 @@ _heed()
     --isa) COMPREPLY=($(compgen -W "auto portable avx2 avx512 neon" -- "$word")) && return ;;
     --kernel) COMPREPLY=($(compgen -W "auto flash rows sparse decode" -- "$word")) && return ;;
     --cache) COMPREPLY=($(compgen -W "f32 f16 bf16 q8 q4 q3 q2 rq8 rq4 rq3 rq2" -- "$word")) && return ;;
+    --cache-file) COMPREPLY=($(compgen -d -- "$word") $(compgen -W "auto" -- "$word")) && return ;;
     --pooling) COMPREPLY=($(compgen -W "mean cls last" -- "$word")) && return ;;
     --truncate) COMPREPLY=($(compgen -W "tail head middle error" -- "$word")) && return ;;
     --suite) COMPREPLY=($(compgen -W "quick long" -- "$word")) && return ;;
@@ -69,25 +70,25 @@ _heed()
         [[ $word == -* ]] || COMPREPLY=($(compgen -f -- "$word"))
         ;;
     run)
-        COMPREPLY=($(compgen -W "--model --prompt --file --tokens --chat --system --attention --compare --session --cache --exact
+        COMPREPLY=($(compgen -W "--model --prompt --file --tokens --chat --system --attention --compare --session --cache --cache-ram --cache-file --exact
             --threads --temperature --top-k --top-p --min-p --repetition --frequency --presence --penalty-window --seed
             --stop --context --truncate --parse-special --json --help" -- "$word"))
         ;;
     logits)
-        COMPREPLY=($(compgen -W "--model --prompt --file --top --positions --attention --cache --exact --threads
+        COMPREPLY=($(compgen -W "--model --prompt --file --top --positions --attention --cache --cache-ram --cache-file --exact --threads
             --parse-special --json --help" -- "$word"))
         ;;
     cache)
-        COMPREPLY=($(compgen -W "show --model --prompt --file --output --context --attention --cache --exact --threads
+        COMPREPLY=($(compgen -W "show --model --prompt --file --output --context --attention --cache --cache-ram --cache-file --exact --threads
             --parse-special --json --help" -- "$word"))
         [[ $word == -* ]] || COMPREPLY+=($(compgen -f -- "$word"))
         ;;
     map)
         COMPREPLY=($(compgen -W "--model --prompt --file --output --layer --head --grid --tokens --summary --attention --cache
-            --exact --threads --truncate --parse-special --json --help" -- "$word"))
+            --cache-ram --cache-file --exact --threads --truncate --parse-special --json --help" -- "$word"))
         ;;
     compare)
-        COMPREPLY=($(compgen -W "--model --prompt --file --spec --context --attention --cache --exact --threads --parse-special --json --help" -- "$word"))
+        COMPREPLY=($(compgen -W "--model --prompt --file --spec --context --attention --cache --cache-ram --cache-file --exact --threads --parse-special --json --help" -- "$word"))
         [[ $word == -* ]] || COMPREPLY=($(compgen -f -- "$word"))
         ;;
     eval)
@@ -98,7 +99,7 @@ _heed()
         COMPREPLY=($(compgen -W "--model --budget --policy --type --length --seed --heads --exact --threads --json --help" -- "$word"))
         ;;
     perplexity)
-        COMPREPLY=($(compgen -W "--model --context --attention --cache --exact --threads --parse-special --json --help" \
+        COMPREPLY=($(compgen -W "--model --context --attention --cache --cache-ram --cache-file --exact --threads --parse-special --json --help" \
             -- "$word"))
         [[ $word == -* ]] || COMPREPLY=($(compgen -f -- "$word"))
         ;;

@@ -13,7 +13,7 @@
 
 enum { LAYERS = 3, HEADS = 2, DIM = 32, VALUE_DIM = 64, SEQUENCES = 3, MOST = 1000, STATES = 2 };
 
-static heed_pages make(void)
+static heed_pages make_in(const char *folder)
 {
     const heed_pages_layer plain = {.key_type = HEED_F32, .value_type = HEED_F16, .most = MOST},
                            placed = {.key_type = HEED_F32,
@@ -24,12 +24,27 @@ static heed_pages make(void)
                                      .mass = true,
                                      .states = STATES,
                                      .summary_floats = 5};
-    const heed_pages_layer layer[LAYERS] = {plain, placed, plain};
+    heed_pages_layer layer[LAYERS] = {plain, placed, plain};
+    for (int l = 0; l < LAYERS; l++)
+        layer[l].offloaded = folder != NULL;
+    const heed_pages_shape shape = {.layers = LAYERS,
+                                    .heads = HEADS,
+                                    .dim = DIM,
+                                    .value_dim = VALUE_DIM,
+                                    .sequences = SEQUENCES,
+                                    .folder = folder,
+                                    .resident = 1400 << 10,
+                                    .threads = 1,
+                                    .at_once = HEED_PAGE};
     heed_pages pages;
-    assert_int_equal(
-        heed_pages_create(&pages, &(heed_pages_shape){LAYERS, HEADS, DIM, VALUE_DIM, SEQUENCES}, layer),
-        HEED_OK);
+    if (heed_pages_create(&pages, &shape, layer))
+        fail_msg("%s", heed_message());
     return pages;
+}
+
+static heed_pages make(void)
+{
+    return make_in(NULL);
 }
 
 /* A key's first number says which token it belongs to. */
@@ -202,10 +217,9 @@ static void pages_behind_a_window_are_dropped(void **state)
 }
 
 /* Any order of changes, against plain arrays. */
-static void a_thousand_changes_equal_plain_lists(void **state)
+static void change_a_thousand_times(const char *folder)
 {
-    (void)state;
-    heed_pages pages = make();
+    heed_pages pages = make_in(folder);
     static float model[SEQUENCES][MOST];
     static uint8_t keep[MOST];
     int64_t count[SEQUENCES] = {0}, next[SEQUENCES] = {0};
@@ -261,14 +275,30 @@ static void a_thousand_changes_equal_plain_lists(void **state)
     heed_pages_free(&pages);
 }
 
+static void a_thousand_changes_equal_plain_lists(void **state)
+{
+    (void)state;
+    change_a_thousand_times(NULL);
+    change_a_thousand_times("/var/tmp");
+}
+
 static void impossible_sizes_are_refused(void **state)
 {
     (void)state;
     heed_pages pages;
     const heed_pages_layer big = {.key_type = HEED_F32, .value_type = HEED_F32, .most = (int64_t)1 << 60};
-    assert_int_not_equal(heed_pages_create(&pages, &(heed_pages_shape){1, 8, 128, 128, 64}, &big), HEED_OK);
+    assert_int_not_equal(
+        heed_pages_create(
+            &pages,
+            &(heed_pages_shape){.layers = 1, .heads = 8, .dim = 128, .value_dim = 128, .sequences = 64},
+            &big),
+        HEED_OK);
     const heed_pages_layer odd = {.key_type = HEED_TYPES, .value_type = HEED_F32, .most = 10};
-    assert_int_not_equal(heed_pages_create(&pages, &(heed_pages_shape){1, 1, 8, 8, 1}, &odd), HEED_OK);
+    assert_int_not_equal(
+        heed_pages_create(
+            &pages, &(heed_pages_shape){.layers = 1, .heads = 1, .dim = 8, .value_dim = 8, .sequences = 1},
+            &odd),
+        HEED_OK);
 }
 
 int main(void)

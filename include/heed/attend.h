@@ -115,6 +115,16 @@ typedef struct heed_capture {
                       available */
 } heed_capture;
 
+/** Keys and values that will be read. */
+typedef struct heed_keys_read {
+    int64_t batch, kv_head, first, count; /**< keys first... */
+    enum {
+        HEED_READS_NOW,
+        HEED_READS_NEXT,
+        HEED_READS_LATER
+    } when; /**< later: all that an execution chose */
+} heed_keys_read;
+
 /** Everything else an execution may bring. Zero it first. */
 typedef struct heed_extra {
     heed_tensor q_pos, k_pos;         /**< i32 [N], [M] or [batch, N], [batch, M] */
@@ -136,6 +146,10 @@ typedef struct heed_extra {
     float *row_state; /**< f32 [batch, heads, queries, 2], written forward, read backward; may be NULL */
     heed_capture capture;
     void *scratch; /**< heed_plan_scratch bytes, 64-byte aligned; NULL: the plan's own, one user at a time */
+    /** With PAGES: called from worker threads before keys and values are read, for caches that lie in a file.
+     * What selectors look at (summaries) is not told. May be NULL. */
+    void (*reads)(void *context, const heed_keys_read *keys);
+    void *reads_context;
 } heed_extra;
 
 /** Gradients to compute; dense or strided f32 tensors, overwritten. Those with data NULL are not computed. */

@@ -70,8 +70,11 @@ typedef struct heed_session_options {
     unsigned with;    /**< heed_with capture flags that heed_feed may be asked for */
     int top;
     const heed_form *const *forms; /**< a user's own forms for `attention`, ended by NULL; may be NULL */
-    const char *offload; /**< folder for a file of pages beyond `resident`; NULL: all pages stay in memory */
-    size_t resident_bytes; /**< with offload: bytes of pages in memory */
+    /** Folder on a disk for a file, without a name, of the pages of layers that keep all keys; NULL: they
+     * stay in memory. What is read is the same, bit for bit. */
+    const char *offload;
+    size_t resident_bytes; /**< with offload: most bytes of pages in memory, of all layers; summaries,
+                              positions and states come on top */
 } heed_session_options;
 
 HEED_API heed_status heed_session_create(heed_session **session, const heed_model *model,
@@ -126,7 +129,8 @@ HEED_API heed_status heed_session_load(heed_session *session, int64_t sequence, 
 typedef struct heed_session_usage {
     size_t bytes,
         peak_bytes; /**< pages, positions, summaries and states in use, all sequences; at most so far */
-    size_t offloaded_bytes;        /**< of them in the file of offloaded pages */
+    size_t offloaded_bytes; /**< of them in the file of offloaded pages and not in memory */
+    size_t fetched_bytes;   /**< of pages that came into memory, new ones included, since it was made */
     double pairs_read, pairs_open; /**< query-key pairs: whose values were read; that the spec's `where`
                                       leaves open of all tokens read, dropped ones included */
     int64_t dropped;               /**< keys that policies dropped, all layers and heads */

@@ -1,4 +1,5 @@
 /* What changes lists of keys: new ones at their ends, dropped ones, pages that several lists share. */
+#include "base/try.h"
 #include "cache/pages.h"
 
 #include <string.h>
@@ -30,6 +31,8 @@ static void own_page(heed_pages *pages, int64_t layer, heed_kept_keys *list, int
         return;
     const int32_t copy = heed_pool_take(pool);
     memcpy(heed_pool_page(pool, copy), heed_pool_page(pool, list->page[p]), pool->page_bytes);
+    if (pool->side)
+        memcpy(heed_pool_side(pool, copy), heed_pool_side(pool, list->page[p]), pool->side_bytes);
     heed_pool_release(pool, list->page[p]);
     list->page[p] = copy;
 }
@@ -43,9 +46,15 @@ heed_status heed_pages_append(heed_pages *pages, int64_t sequence, int64_t layer
     if (count > l->pages_each * HEED_PAGE - list->count)
         return heed_fail(HEED_INVALID, "%lld keys after %lld are more than the %lld that a layer may hold",
                          (long long)count, (long long)list->count, (long long)l->most);
+    const int64_t held = heed_pages_for(list->count), wanted = heed_pages_for(list->count + count);
+    TRY(heed_pool_promise(pool, wanted - held));
     if (list->count % HEED_PAGE)
         own_page(pages, layer, list, list->count / HEED_PAGE);
-    for (int64_t p = heed_pages_for(list->count); p < heed_pages_for(list->count + count); p++)
+    if (pool->pager && wanted > held) /* those that the last keys filled, if as many came then */
+        for (int64_t p = held - count / HEED_PAGE - 1; p < list->count / HEED_PAGE; p++)
+            if (p >= 0)
+                heed_pager_filled(pool->pager, list->page[p]);
+    for (int64_t p = held; p < wanted; p++)
         list->page[p] = heed_pool_take(pool);
     if (!list->place && list->count == 0)
         list->start = place;
@@ -66,8 +75,10 @@ heed_status heed_pages_append(heed_pages *pages, int64_t sequence, int64_t layer
 void heed_pages_truncate(heed_pages *pages, int64_t sequence, int64_t layer, int64_t head, int64_t count)
 {
     heed_kept_keys *list = heed_pages_list(pages, sequence, layer, head);
+    heed_pool *pool = &pages->pool[pages->layer[layer].pool];
     for (int64_t p = heed_pages_for(list->count); p > heed_pages_for(count); p--)
-        heed_pool_release(&pages->pool[pages->layer[layer].pool], list->page[p - 1]);
+        heed_pool_release(pool, list->page[p - 1]);
+    heed_pool_promise(pool, heed_pages_for(count) - heed_pages_for(list->count)); /* fewer: cannot fail */
     set_count(pages, layer, list, count);
 }
 
@@ -75,8 +86,10 @@ void heed_pages_truncate(heed_pages *pages, int64_t sequence, int64_t layer, int
 static void take_out(heed_pages *pages, int64_t layer, heed_kept_keys *list, int64_t from, int64_t to)
 {
     const int64_t all = heed_pages_for(list->count), states = pages->layer[layer].states;
+    heed_pool *pool = &pages->pool[pages->layer[layer].pool];
     for (int64_t p = from; p < to; p++)
-        heed_pool_release(&pages->pool[pages->layer[layer].pool], list->page[p]);
+        heed_pool_release(pool, list->page[p]);
+    heed_pool_promise(pool, from - to);
     memmove(list->page + from, list->page + to, (size_t)(all - to) * sizeof *list->page);
     const int64_t first = from * HEED_PAGE, next = to * HEED_PAGE;
     const size_t left = (size_t)(list->count - next);
@@ -164,11 +177,14 @@ void heed_pages_clear(heed_pages *pages, int64_t sequence)
             heed_pages_truncate(pages, sequence, l, g, 0);
 }
 
-static void share_list(heed_pages *pages, int64_t layer, const heed_kept_keys *from, heed_kept_keys *to)
+static heed_status share_list(heed_pages *pages, int64_t layer, const heed_kept_keys *from,
+                              heed_kept_keys *to)
 {
+    heed_pool *pool = &pages->pool[pages->layer[layer].pool];
+    TRY(heed_pool_promise(pool, heed_pages_for(from->count)));
     const size_t count = (size_t)from->count, states = (size_t)pages->layer[layer].states;
     for (int64_t p = 0; p < heed_pages_for(from->count); p++) {
-        heed_pool_hold(&pages->pool[pages->layer[layer].pool], from->page[p]);
+        heed_pool_hold(pool, from->page[p]);
         to->page[p] = from->page[p];
     }
     to->start = from->start;
@@ -182,14 +198,20 @@ static void share_list(heed_pages *pages, int64_t layer, const heed_kept_keys *f
     if (from->state)
         memcpy(to->state, from->state, count * states * sizeof *to->state);
     set_count(pages, layer, to, from->count);
+    return HEED_OK;
 }
 
-void heed_pages_share(heed_pages *pages, int64_t from, int64_t to)
+heed_status heed_pages_share(heed_pages *pages, int64_t from, int64_t to)
 {
+    heed_status status = HEED_OK;
     if (from == to)
-        return;
+        return HEED_OK;
     heed_pages_clear(pages, to);
-    for (int64_t l = 0; l < pages->layers; l++)
-        for (int64_t g = 0; g < pages->heads; g++)
-            share_list(pages, l, heed_pages_list(pages, from, l, g), heed_pages_list(pages, to, l, g));
+    for (int64_t l = 0; l < pages->layers && !status; l++)
+        for (int64_t g = 0; g < pages->heads && !status; g++)
+            status =
+                share_list(pages, l, heed_pages_list(pages, from, l, g), heed_pages_list(pages, to, l, g));
+    if (status)
+        heed_pages_clear(pages, to);
+    return status;
 }

@@ -2,9 +2,11 @@
 #include "base/arena.h"
 #include "base/try.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 static size_t aligned(size_t bytes)
 {
@@ -21,37 +23,96 @@ static heed_status lay_out(const heed_pages *pages, heed_pages_layer *layer)
     layer->key_row = (size_t)key;
     layer->value_row = (size_t)value;
     layer->value_at = aligned(layer->key_row * HEED_PAGE);
-    layer->summary_at = layer->value_at + aligned(layer->value_row * HEED_PAGE);
-    layer->page_bytes = layer->summary_at + aligned((size_t)layer->summary_floats * sizeof(float));
+    layer->page_bytes = layer->value_at + aligned(layer->value_row * HEED_PAGE);
+    layer->side_bytes = aligned((size_t)layer->summary_floats * sizeof(float));
+    if (layer->offloaded) { /* whole pages of the system's */
+        const size_t unit = (size_t)sysconf(_SC_PAGESIZE);
+        layer->page_bytes = (layer->page_bytes + unit - 1) / unit * unit;
+    }
     layer->pages_each = heed_pages_for(layer->most);
     return HEED_OK;
 }
 
-/* Layers whose pages have one size share a pool. */
-static heed_status make_pools(heed_pages *pages)
+/* What is known of a pool before it is made. */
+typedef struct pool_plan {
+    size_t page_bytes, side_bytes;
+    bool offloaded;
+    int64_t pages, each; /* of all lists; most of one layer and sequence */
+} pool_plan;
+
+/* Layers whose pages are alike share a pool. */
+static heed_status plan_pools(heed_pages *pages, pool_plan *plan)
 {
     for (int64_t l = 0; l < pages->layers; l++) {
-        size_t bytes = pages->layer[l].page_bytes;
+        heed_pages_layer *layer = &pages->layer[l];
         int p = 0;
-        while (p < pages->pools && pages->pool[p].page_bytes != bytes)
+        while (p < pages->pools &&
+               (plan[p].page_bytes != layer->page_bytes || plan[p].side_bytes != layer->side_bytes ||
+                plan[p].offloaded != layer->offloaded))
             p++;
-        pages->layer[l].pool = p;
-        if (p < pages->pools)
-            continue;
-        int64_t count = 0;
-        for (int64_t other = l; other < pages->layers; other++)
-            if (pages->layer[other].page_bytes == bytes) {
-                int64_t of_layer;
-                if (__builtin_mul_overflow(pages->layer[other].pages_each, pages->heads * pages->sequences,
-                                           &of_layer) ||
-                    __builtin_add_overflow(count, of_layer, &count) || count > INT32_MAX)
-                    return heed_fail(HEED_INVALID, "%lld sequences of %lld keys are more than a cache counts",
-                                     (long long)pages->sequences, (long long)pages->layer[other].most);
-            }
-        TRY(heed_pool_create(&pages->pool[p], bytes, count));
-        pages->pools++;
+        layer->pool = p;
+        if (p == pages->pools)
+            plan[pages->pools++] = (pool_plan){.page_bytes = layer->page_bytes,
+                                               .side_bytes = layer->side_bytes,
+                                               .offloaded = layer->offloaded};
+        int64_t of_layer;
+        if (__builtin_mul_overflow(layer->pages_each, pages->heads * pages->sequences, &of_layer) ||
+            __builtin_add_overflow(plan[p].pages, of_layer, &plan[p].pages) || plan[p].pages > INT32_MAX)
+            return heed_fail(HEED_INVALID, "%lld sequences of %lld keys are more than a cache counts",
+                             (long long)pages->sequences, (long long)layer->most);
     }
     return HEED_OK;
+}
+
+/* Pages that every offloaded pool may have in memory: of what the others leave, a share by their sizes. */
+static heed_status share_out(const heed_pages *pages, const heed_pages_shape *shape, const pool_plan *plan,
+                             heed_pool_offload *offload)
+{
+    double fixed = 0.0, away = 0.0, least = 0.0;
+    const int64_t recent = shape->threads * (heed_pages_for(shape->at_once) + 1);
+    for (int p = 0; p < pages->pools; p++) {
+        const double bytes = (double)plan[p].pages * (double)plan[p].page_bytes;
+        *(plan[p].offloaded ? &away : &fixed) += bytes;
+    }
+    for (int p = 0; p < pages->pools; p++) {
+        if (!plan[p].offloaded)
+            continue;
+        const double here = (double)heed_pager_least(recent) * (double)plan[p].page_bytes,
+                     share = (double)plan[p].pages * (double)plan[p].page_bytes / away;
+        least = here / share > least ? here / share : least;
+        offload[p] = (heed_pool_offload){.folder = shape->folder, .recent = recent};
+        const double most = ((double)shape->resident - fixed) * share / (double)plan[p].page_bytes;
+        offload[p].most = most < 1.0 ? 0 : most < (double)plan[p].pages ? (int64_t)most : plan[p].pages;
+    }
+    if (fixed + least > (double)shape->resident)
+        return heed_fail(
+            HEED_INVALID,
+            "a cache of %.2f MB in memory: layers that keep a bounded number of keys take %.2f MB, and "
+            "reading the others %.2f MB, so it must be at least %.2f MB",
+            (double)shape->resident * 1e-6, fixed * 1e-6, least * 1e-6, ceil((fixed + least) * 1e-4) * 1e-2);
+    return HEED_OK;
+}
+
+static heed_status make_pools(heed_pages *pages, const heed_pages_shape *shape)
+{
+    pool_plan *plan = heed_allocate((size_t)pages->layers, sizeof *plan);
+    heed_pool_offload *offload = heed_allocate((size_t)pages->layers, sizeof *offload);
+    heed_status status =
+        plan && offload ? HEED_OK : heed_fail(HEED_NO_MEMORY, "no memory for the tables of a cache");
+    if (!status)
+        status = plan_pools(pages, plan);
+    const int pools = pages->pools;
+    if (!status && shape->folder)
+        status = share_out(pages, shape, plan, offload);
+    for (pages->pools = 0; pages->pools < pools && !status;) {
+        const pool_plan *one = &plan[pages->pools];
+        status = heed_pool_create(&pages->pool[pages->pools], one->page_bytes, one->side_bytes, one->pages,
+                                  one->offloaded ? &offload[pages->pools] : NULL);
+        pages->pools += status == HEED_OK;
+    }
+    free(plan);
+    free(offload);
+    return status;
 }
 
 static void take_list(heed_arena *arena, const heed_pages_layer *layer, heed_kept_keys *list)
@@ -114,7 +175,7 @@ heed_status heed_pages_create(heed_pages *pages, const heed_pages_shape *shape, 
         pages->layer[l] = layer[l];
         status = lay_out(pages, &pages->layer[l]);
     }
-    status = status ? status : make_pools(pages);
+    status = status ? status : make_pools(pages, shape);
     status = status ? status : make_lists(pages);
     if (status)
         heed_pages_free(pages);
@@ -166,11 +227,11 @@ heed_tensor heed_pages_summaries(const heed_pages *pages, int64_t layer)
 {
     const heed_pool *pool = pool_of(pages, layer);
     const int64_t floats = pages->layer[layer].summary_floats, size = sizeof(float);
-    return (heed_tensor){.data = pool->memory + pages->layer[layer].summary_at,
+    return (heed_tensor){.data = pool->side,
                          .type = HEED_F32,
                          .rank = 3,
                          .shape = {pool->pages, 1, floats},
-                         .stride = {(int64_t)pool->page_bytes, floats * size, size}};
+                         .stride = {(int64_t)pool->side_bytes, floats * size, size}};
 }
 
 char *heed_pages_key(const heed_pages *pages, int64_t layer, const heed_kept_keys *list, int64_t i)
@@ -189,8 +250,7 @@ char *heed_pages_value(const heed_pages *pages, int64_t layer, const heed_kept_k
 
 float *heed_pages_summary(const heed_pages *pages, int64_t layer, const heed_kept_keys *list, int64_t page)
 {
-    return (float *)(void *)(heed_pool_page(pool_of(pages, layer), list->page[page]) +
-                             pages->layer[layer].summary_at);
+    return (float *)(void *)heed_pool_side(pool_of(pages, layer), list->page[page]);
 }
 
 double heed_pages_token_bytes(const heed_pages *pages)
@@ -205,7 +265,7 @@ size_t heed_pages_bytes(const heed_pages *pages)
 {
     size_t bytes = pages->side_bytes;
     for (int p = 0; p < pages->pools; p++)
-        bytes += (size_t)pages->pool[p].used * pages->pool[p].page_bytes;
+        bytes += (size_t)pages->pool[p].used * (pages->pool[p].page_bytes + pages->pool[p].side_bytes);
     return bytes;
 }
 
@@ -215,4 +275,33 @@ size_t heed_pages_reserved(const heed_pages *pages)
     for (int p = 0; p < pages->pools; p++)
         bytes += pages->pool[p].bytes;
     return bytes;
+}
+
+/* Pages that were given up may still be in memory, so this is a lower bound. */
+size_t heed_pages_away(const heed_pages *pages)
+{
+    size_t bytes = 0;
+    for (int p = 0; p < pages->pools; p++) {
+        const heed_pool *pool = &pages->pool[p];
+        if (pool->pager && pool->used > pool->pager->resident)
+            bytes += (size_t)(pool->used - pool->pager->resident) * pool->page_bytes;
+    }
+    return bytes;
+}
+
+size_t heed_pages_fetched(const heed_pages *pages)
+{
+    size_t bytes = 0;
+    for (int p = 0; p < pages->pools; p++)
+        if (pages->pool[p].pager)
+            bytes += pages->pool[p].pager->fetched * pages->pool[p].page_bytes;
+    return bytes;
+}
+
+void heed_pages_touch(const heed_pages *pages, int64_t layer, const heed_kept_keys *list, int64_t first,
+                      int64_t count)
+{
+    const heed_pool *pool = pool_of(pages, layer);
+    for (int64_t p = first / HEED_PAGE; pool->pager && p < heed_pages_for(first + count); p++)
+        heed_pager_touch(pool->pager, list->page[p]);
 }

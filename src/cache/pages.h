@@ -21,13 +21,14 @@ typedef struct heed_pages_layer {
     bool moved;             /* positions differ from places in the text; only with `placed` */
     bool mass;              /* how many keys each stands for is kept; only with `placed` */
     int64_t states;         /* floats that go with each key; only with `placed` */
-    int64_t summary_floats; /* that go with each page */
+    int64_t summary_floats; /* that go with each page, and stay in memory */
+    bool offloaded;         /* pages lie in the file that the shape names */
 
     /* filled by heed_pages_create */
-    size_t key_row, value_row;   /* bytes of one key, of one value */
-    size_t value_at, summary_at; /* bytes from the start of a page */
-    size_t page_bytes;
-    int64_t pages_each; /* most pages of a list */
+    size_t key_row, value_row;     /* bytes of one key, of one value */
+    size_t value_at;               /* bytes from the start of a page */
+    size_t page_bytes, side_bytes; /* of a page, of its summary */
+    int64_t pages_each;            /* most pages of a list */
     int pool;
 } heed_pages_layer;
 
@@ -55,9 +56,15 @@ typedef struct heed_pages {
 
 typedef struct heed_pages_shape {
     int64_t layers, heads, dim, value_dim, sequences;
+    /* where layers are offloaded: */
+    const char *folder; /* for the file; must outlive the pages */
+    size_t resident;    /* most bytes of pages, of all layers, in memory */
+    int threads;        /* that read at once, */
+    int64_t at_once;    /* and keys that each has at hand */
 } heed_pages_shape;
 
-/* `layer` [layers] says how each is kept; it is copied. */
+/* `layer` [layers] says how each is kept; it is copied. Fails too where the file cannot be made, or where
+ * what is not offloaded and what is read at once take more than `resident`. */
 heed_status heed_pages_create(heed_pages *pages, const heed_pages_shape *shape,
                               const heed_pages_layer *layer);
 void heed_pages_free(heed_pages *pages);
@@ -89,12 +96,17 @@ int64_t heed_pages_drop(heed_pages *pages, int64_t sequence, int64_t layer, int6
  * that change mean nothing afterwards. Returns the first key that lies elsewhere now. */
 int64_t heed_pages_keep(heed_pages *pages, int64_t sequence, int64_t layer, int64_t head,
                         const uint8_t *keep);
-/* Makes `to` hold what `from` holds, sharing pages; what it held is forgotten. */
-void heed_pages_share(heed_pages *pages, int64_t from, int64_t to);
+/* Makes `to` hold what `from` holds, sharing pages; what it held is forgotten. HEED_IO, and `to` empty, where
+ * a disk has no room for the copies that may come of it. */
+heed_status heed_pages_share(heed_pages *pages, int64_t from, int64_t to);
 void heed_pages_clear(heed_pages *pages, int64_t sequence);
 
 /* Makes the pages of keys first... of a list its own, so that they may be written. */
 void heed_pages_own(heed_pages *pages, int64_t sequence, int64_t layer, int64_t head, int64_t first);
+
+/* Keys first... of a list are about to be read, or will be soon. Any thread may say so. */
+void heed_pages_touch(const heed_pages *pages, int64_t layer, const heed_kept_keys *list, int64_t first,
+                      int64_t count);
 
 /* The pools of a layer: [pages, 1, HEED_PAGE, dim or value_dim], and of its summaries [pages, 1, floats]. */
 heed_tensor heed_pages_keys(const heed_pages *pages, int64_t layer);
@@ -111,6 +123,9 @@ float *heed_pages_summary(const heed_pages *pages, int64_t layer, const heed_kep
 double heed_pages_token_bytes(const heed_pages *pages);
 size_t heed_pages_bytes(const heed_pages *pages);
 size_t heed_pages_reserved(const heed_pages *pages);
+/* Bytes of offloaded pages in use that are not in memory; of those that came back so far. */
+size_t heed_pages_away(const heed_pages *pages);
+size_t heed_pages_fetched(const heed_pages *pages);
 
 static inline int64_t heed_pages_for(int64_t keys)
 {

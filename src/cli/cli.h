@@ -14,6 +14,7 @@ typedef enum cli_kind {
     CLI_CHOICE, /* int: index of the word among `words` */
     CLI_NUMBER, /* double from low to high */
     CLI_LIST,   /* cli_list: may be given several times */
+    CLI_BYTES,  /* int64_t from least to most, written in bytes or with k, M or G behind it */
     CLI_CORES,  /* int64_t from 1 to 1024, cut with a note to the threads that the machine runs at once */
 } cli_kind;
 

@@ -29,6 +29,17 @@ heed_status cli_open_model(const cli_command *command, const cli_language *use, 
     return HEED_OK;
 }
 
+/* Folders of temporary files are often in memory, /var/tmp hardly ever. */
+static const char *offload_folder(const cli_language *use)
+{
+    if (!use->cache_file && !use->cache_ram)
+        return NULL;
+    if (use->cache_file && strcmp(use->cache_file, "auto") != 0)
+        return use->cache_file;
+    const char *folder = getenv("TMPDIR");
+    return folder && *folder ? folder : "/var/tmp";
+}
+
 heed_session_options cli_session_options(const cli_language *use, int64_t context)
 {
     return (heed_session_options){.context = context,
@@ -36,6 +47,8 @@ heed_session_options cli_session_options(const cli_language *use, int64_t contex
                                   .attention = use->attention,
                                   .cache = use->cache < 0 ? HEED_F16 : cli_kv_type_of(use->cache),
                                   .cache_given = use->cache >= 0,
+                                  .offload = offload_folder(use),
+                                  .resident_bytes = (size_t)use->cache_ram,
                                   .threads = (int)use->threads};
 }
 

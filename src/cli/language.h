@@ -12,7 +12,8 @@ typedef struct cli_language {
     bool exact, parse_special, json;
     int cache; /* of words; -1: not given */
     int truncate;
-    int64_t threads, context, chunk;
+    int64_t threads, context, chunk, cache_ram; /* cache_ram 0: all of it */
+    const char *cache_file;
 } cli_language;
 
 /* Where a text that is too long is cut. */
@@ -35,6 +36,12 @@ const char *cli_cut_word(int i);
                     "clauses that replace those of the model's own attention, by layer and head"),           \
         CLI_CHOICE_OPTION(values, use.cache, "cache", "TYPE", cli_kv_word,                                   \
                           "keep keys and values as f32, f16, bf16, q8, q4, q3, q2 or rq8 to rq2; f16"),      \
+        CLI_OPTION(values, use.cache_ram, .kind = CLI_BYTES, .name = "cache-ram", .value = "SIZE",           \
+                   .summary =                                                                                \
+                       "keep that much of the cache in memory, as 512M or 2G, and the rest in a file",       \
+                   .least = 1, .most = INT64_C(1) << 46),                                                    \
+        CLI_TEXT_OPTION(values, use.cache_file, "cache-file", "FOLDER",                                      \
+                        "where that file lies; auto: TMPDIR or /var/tmp"),                                   \
         CLI_FLAG_OPTION(values, use.exact, "exact", "fp32 activations, weights as the file defines them"),   \
         CLI_THREADS_OPTION(values, use.threads)
 #define CLI_LANGUAGE(...)                                                                                    \

@@ -117,6 +117,24 @@ static int set_number(const cli_command *command, const cli_option *option, cons
     return CLI_OK;
 }
 
+/* "4096", "512M", "1.5G": powers of 1024. */
+static bool read_bytes(const char *text, int64_t least, int64_t most, int64_t *bytes)
+{
+    static const char units[] = "kMG";
+    char *end;
+    errno = 0;
+    double number = strtod(text, &end);
+    const char *unit = *end ? strchr(units, *end) : NULL;
+    if (errno || end == text || (*end && (!unit || end[1])))
+        return false;
+    for (const char *u = units; unit && u <= unit; u++)
+        number *= 1024.0;
+    if (!(number >= (double)least && number <= (double)most))
+        return false;
+    *bytes = (int64_t)number;
+    return true;
+}
+
 static int add_word(const cli_command *command, const cli_option *option, const char *value, cli_list *place)
 {
     const int most = (int)(sizeof place->word / sizeof *place->word);
@@ -146,6 +164,11 @@ static int set_option(const cli_command *command, const cli_option *option, cons
         }
         return cli_fail(command->name, "--%s %s: a whole number from %lld to %lld is needed", option->name,
                         heed_quoted(value, length).text, (long long)option->least, (long long)option->most);
+    case CLI_BYTES:
+        if (read_bytes(value, option->least, option->most, (int64_t *)place))
+            return CLI_OK;
+        return cli_fail(command->name, "--%s %s: a size like 4096, 512M or 2G is needed, at least %lld bytes",
+                        option->name, heed_quoted(value, length).text, (long long)option->least);
     case CLI_CHOICE:
         for (int i = 0; option->words(i); i++)
             if (!strcmp(value, option->words(i))) {

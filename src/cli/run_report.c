@@ -90,6 +90,8 @@ static void print_kept(const heed_session *session)
         fprintf(stderr, " at most, %.2f MB at the end", (double)usage.bytes * 1e-6);
     if (usage.dropped)
         fprintf(stderr, ", %lld keys dropped", (long long)usage.dropped);
+    if (usage.offloaded_bytes)
+        fprintf(stderr, ", %.2f MB of it in a file", (double)usage.offloaded_bytes * 1e-6);
     if (usage.pairs_read < usage.pairs_open)
         fprintf(stderr, ", %.1f %% of open pairs read", 100.0 * usage.pairs_read / usage.pairs_open);
     fputc('\n', stderr);
@@ -163,6 +165,8 @@ static void add_usage(cJSON *line, const heed_session *session)
     heed_session_get_usage(session, &usage);
     cJSON_AddNumberToObject(line, "cache_bytes", (double)usage.bytes);
     cJSON_AddNumberToObject(line, "cache_peak_bytes", (double)usage.peak_bytes);
+    cJSON_AddNumberToObject(line, "cache_offloaded_bytes", (double)usage.offloaded_bytes);
+    cJSON_AddNumberToObject(line, "cache_fetched_bytes", (double)usage.fetched_bytes);
     cJSON_AddNumberToObject(line, "keys_dropped", (double)usage.dropped);
     cJSON_AddNumberToObject(line, "pairs_read", usage.pairs_read);
     cJSON_AddNumberToObject(line, "pairs_open", usage.pairs_open);

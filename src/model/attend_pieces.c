@@ -323,6 +323,30 @@ static double open_pairs(const heed_session *session, int64_t layer, const heed_
     return pairs * (double)(c->heads / c->kv_heads);
 }
 
+static void bring_in(void *context, const heed_keys_read *keys)
+{
+    heed_session_reads *r = context;
+    const heed_pages *pages = &r->session->pages;
+    if (keys->when == HEED_READS_LATER && atomic_fetch_add(&r->later, keys->count) > r->most_later)
+        return;
+    const heed_kept_keys *list =
+        heed_pages_list(pages, r->piece[keys->batch].sequence, r->layer, keys->kv_head);
+    heed_pages_touch(pages, r->layer, list, keys->first, keys->count);
+}
+
+void heed_session_follow_reads(const heed_session *session, int64_t layer, const heed_piece *piece,
+                               heed_session_reads *reads, heed_extra *extra)
+{
+    const heed_pages_layer *stored = &session->pages.layer[layer];
+    const heed_pager *pager = session->pages.pool[stored->pool].pager;
+    if (!pager)
+        return;
+    *reads = (heed_session_reads){
+        .session = session, .piece = piece, .layer = layer, .most_later = pager->most * HEED_PAGE / 4};
+    extra->reads = bring_in;
+    extra->reads_context = reads;
+}
+
 /* Runs `plan` for `pieces` pieces from `piece` on, which are the plan's batch; their rows follow one another.
  */
 static heed_status run(heed_session *session, int64_t layer, const heed_plan *plan, const heed_piece *piece,
@@ -367,6 +391,9 @@ static heed_status run(heed_session *session, int64_t layer, const heed_plan *pl
         extra.capture.sink_context = &l;
         extra.capture.sink_heads = heads;
     }
+    heed_session_reads reads;
+    if (session->cached)
+        heed_session_follow_reads(session, layer, piece, &reads, &extra);
     double pairs[2] = {0.0, 0.0};
     extra.capture.pairs = pairs;
     TRY(heed_attend(plan, &q, &k, &v, &out, &extra));

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { DEFAULT_CHUNK = 512 };
+enum { DEFAULT_CHUNK = 512, LARGEST_PIECE = 1024 /* keys that a thread goes through at a time */ };
 
 static int64_t larger(int64_t a, int64_t b)
 {
@@ -150,6 +150,13 @@ static heed_status check_options(const heed_model *model, const heed_session_opt
                          (long long)options->chunk);
     if (options->threads < 0 || options->threads > 1024)
         return heed_fail(HEED_INVALID, "threads is %d, it must be 1 to 1024", options->threads);
+    if (options->offload && !options->resident_bytes)
+        return heed_fail(HEED_INVALID,
+                         "pages go to %s, but no bytes of them are to be in memory: say how many",
+                         options->offload);
+    if (options->offload && !c->causal)
+        return heed_fail(HEED_UNSUPPORTED,
+                         "this model reads both ways and keeps no cache to put into a file");
     return HEED_OK;
 }
 
@@ -186,7 +193,16 @@ static heed_status build(heed_session *session, const heed_session_options *opti
     if (!status)
         status = heed_session_plan(session, options, stored);
     if (!status && session->cached) {
-        const heed_pages_shape shape = {c->layers, c->kv_heads, c->head_dim, c->head_dim, session->sequences};
+        const int64_t piece = session->chunk > LARGEST_PIECE ? session->chunk : LARGEST_PIECE;
+        const heed_pages_shape shape = {.layers = c->layers,
+                                        .heads = c->kv_heads,
+                                        .dim = c->head_dim,
+                                        .value_dim = c->head_dim,
+                                        .sequences = session->sequences,
+                                        .folder = session->offload,
+                                        .resident = options->resident_bytes,
+                                        .threads = session->threads,
+                                        .at_once = piece};
         status = heed_pages_create(&session->pages, &shape, stored);
     }
     free(stored);
@@ -217,6 +233,10 @@ heed_status heed_session_create(heed_session **out, const heed_model *model,
     session->threads = options->threads ? options->threads : heed_cpu_physical_cores();
     session->with = options->with;
     session->top = options->top;
+    if (options->offload && !(session->offload = strdup(options->offload))) {
+        free(session);
+        return heed_fail(HEED_NO_MEMORY, "no memory for a session");
+    }
     const heed_status status = build(session, options);
     if (status) {
         heed_session_free(session);
@@ -253,6 +273,7 @@ void heed_session_free(heed_session *session)
     free(session->team);
     free(session->token_kind);
     heed_pages_free(&session->pages);
+    free(session->offload);
     free(session->memory);
     free(session);
 }
@@ -276,13 +297,14 @@ static void describe_keeping(const heed_session *session, int64_t layer, char *t
     const heed_pages_layer *stored = &session->pages.layer[layer];
     const char *key = heed_type_name(stored->key_type), *value = heed_type_name(stored->value_type);
     char types[64];
+    const bool away = stored->offloaded;
     snprintf(types, sizeof types, stored->key_type == stored->value_type ? "cache=%s" : "keys %s, values %s",
              key, value);
-    snprintf(text, size, "%s: %s, at most %lld keys a kv head\n", types,
+    snprintf(text, size, "%s: %s, at most %lld keys a kv head%s\n", types,
              session->layer[layer].chain   ? "policies choose what is kept"
              : session->layer[layer].drops ? "pages behind the window are dropped"
                                            : "everything is kept",
-             (long long)stored->most);
+             (long long)stored->most, away ? ", in pages that may lie in a file" : "");
 }
 
 size_t heed_session_describe(const heed_session *session, int64_t layer, int64_t queries, char *text,

@@ -10,6 +10,8 @@
 #include "model/session_recall.h"
 #include "model/weights.h"
 
+#include <stdatomic.h>
+
 /* Plans differ by how many queries they take at once; a piece of work goes to the smallest that holds it,
  * chosen by its own length alone, so that neighbours change nothing. */
 enum { HEED_RUNGS = 4 };
@@ -112,6 +114,7 @@ struct heed_session {
     int kinds;
     heed_session_layer *layer; /* [layers] */
     heed_reach *reach;         /* [layers, kv_heads] */
+    char *offload;             /* folder of the file of pages; NULL: there is none */
     bool cached;      /* keys are kept; else attention looks both ways and a sequence is read at once */
     heed_pages pages; /* where they are */
     heed_past *past;  /* [sequences, layers] */
@@ -175,6 +178,16 @@ void heed_session_load_keys(const heed_session *session, int64_t layer, const he
                             int64_t first, int64_t count, float *to);
 /* Brings the summaries of a layer's pages up to the keys that its lists hold. attend_pieces.c */
 void heed_session_summarise(const heed_session *session, int64_t layer, int64_t sequence);
+/* What an execution says that it will read comes into memory. */
+typedef struct heed_session_reads {
+    const heed_session *session;
+    const heed_piece *piece; /* [batch] */
+    int64_t layer;
+    _Atomic int64_t later; /* keys that were said to be read some time, */
+    int64_t most_later;    /* of which so many are brought in beforehand */
+} heed_session_reads;
+void heed_session_follow_reads(const heed_session *session, int64_t layer, const heed_piece *piece,
+                               heed_session_reads *reads, heed_extra *extra);
 /* Keys and positions of pieces, as an execution of a plan for `batch` sequences takes them. */
 void heed_session_find_keys(heed_session *session, int64_t layer, const heed_piece *piece, int64_t pieces,
                             int64_t batch, heed_extra *extra);

@@ -116,7 +116,8 @@ heed_status heed_session_share(heed_session *session, int64_t from, int64_t to, 
     if (from == to)
         return heed_session_cut(session, to, length);
     TRY(heed_session_grow_tokens(session, to, length));
-    heed_pages_share(&session->pages, from, to);
+    heed_session_forget(session, to, 0);
+    TRY(heed_pages_share(&session->pages, from, to));
     if (length > 0)
         memcpy(session->read[to].token, session->read[from].token, (size_t)length * sizeof(int32_t));
     session->read[to].count = heed_session_length(session, from);
@@ -154,4 +155,6 @@ void heed_session_get_usage(const heed_session *session, heed_session_usage *usa
     *usage = session->usage;
     usage->bytes = heed_pages_bytes(&session->pages);
     usage->peak_bytes = session->pages.peak_bytes;
+    usage->offloaded_bytes = heed_pages_away(&session->pages);
+    usage->fetched_bytes = heed_pages_fetched(&session->pages);
 }

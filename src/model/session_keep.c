@@ -209,6 +209,8 @@ static heed_status watch(heed_session *session, int64_t l, const heed_piece *pie
     extra.q_seq = heed_tensor_dense(work->asked, HEED_I32, 1, (int64_t[]){1});
     heed_session_find_keys(session, l, piece, 1, 1, &extra);
     extra.q_pos = heed_tensor_dense(room->pos, HEED_I32, 1, &all);
+    heed_session_reads reads;
+    heed_session_follow_reads(session, l, piece, &reads, &extra);
     extra.capture = (heed_capture){.sink = take_weights, .sink_context = (void *)(uintptr_t)&w};
     const heed_tensor q = {
         .data = room->query,

@@ -263,6 +263,8 @@ static heed_status plan_layer(heed_session *session, const heed_session_options 
     choose_keeping(session, attention->spec, layer, &kind);
     *stored = (heed_pages_layer){
         .key_type = kind.key_type, .value_type = kind.value_type, .most = kind.most, .placed = kind.placed};
+    stored->offloaded =
+        session->offload && kind.most >= session->context && !layer_ends(session, layer->reach);
     const heed_status status = heed_session_serve_chains(session, l, &kind, stored);
     if (status) {
         free(kind.spec);

@@ -94,10 +94,18 @@ static int point_at_runs(const passing *p, const heed_tensor *tensor, const part
     return listed;
 }
 
+static void will_read(const passing *p, const part *at, int when)
+{
+    for (int n = 0; n < at->run_count; n++)
+        heed_will_read(p->run, p->group->batch, p->group->group, at->runs[n].first, at->runs[n].count, when);
+}
+
 /* Addresses of a tile's keys, its values if they are read, and the first keys of the next tile.
  */
 static void list_rows(const passing *p, const part *at, const part *next, bool values, const char **row)
 {
+    will_read(p, next, HEED_READS_NEXT);
+    will_read(p, at, HEED_READS_NOW);
     const heed_tensor *tensor[] = {&p->run->k, &p->run->v};
     for (int i = 0; i < 1 + values; i++, row += at->count) {
         point_at_runs(p, tensor[i], at, at->real, row);

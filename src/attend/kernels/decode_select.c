@@ -105,6 +105,18 @@ void heed_decode_list_blocks(const heed_decode_group *group, heed_decode_list *l
     }
 }
 
+/* Tells of all that a list reads. */
+static void will_read(const heed_run *run, const heed_decode_group *group)
+{
+    const heed_decode_list *list = group->reads;
+    const int64_t all = run->extra->reads ? list->entries * list->choice.unit : 0;
+    for (int64_t place = 0; place < all;) {
+        const heed_key_run keys = heed_list_run(list, place, all, group->keys);
+        heed_will_read(run, group->batch, group->group, keys.first, keys.count, HEED_READS_LATER);
+        place += keys.count > 0 ? keys.count : all;
+    }
+}
+
 /* ---- keys ---- */
 
 /* Keys of the blocks of list[0], one behind the other. */
@@ -208,6 +220,7 @@ void heed_decode_select(const heed_run *run, const heed_pipeline *pipeline, cons
                                group[n].queries, work->line);
         heed_decode_list_blocks(&group[n], &group[n].list[0]);
         group[n].reads = &group[n].list[0];
+        will_read(run, &group[n]);
     }
     if (!sizes->by_scores)
         return;

@@ -339,6 +339,7 @@ static void pack_block(const heed_run *run, const heed_pipeline *pipeline, heed_
         return;
     }
     heed_place_keys(run, block);
+    heed_will_read(run, block->batch, block->group, block->key0, block->count, HEED_READS_NOW);
     heed_bf16_keys(run, block, &work->bf16);
     heed_bf16_values(run, block, &work->bf16);
     if (!block->value_finite)
@@ -441,6 +442,9 @@ static void run_block(const heed_run *run, const heed_pipeline *pipeline, const 
         if (packed < 0)
             continue;
         const int64_t next = next_block(work, at->heads, b + 1, blocks);
+        if (next < blocks)
+            heed_will_read(run, at->batch, at->group, next * HEED_KEYS,
+                           heed_keys_in_block(run, at->batch, at->group, next), HEED_READS_NEXT);
         for (int h = 0; h < at->heads; h++) {
             const uint8_t *sub = work->state + h * work->subs + b * HEED_SUBS;
             if (!heed_seen(sub))

@@ -256,6 +256,7 @@ void heed_pack_keys(const heed_run *run, const heed_pipeline *pipeline, int head
     const bool paged = plan->problem.with & HEED_WITH_PAGES;
     const int64_t stride = heed_row_stride(plan, pipeline);
     heed_place_keys(run, block);
+    heed_will_read(run, block->batch, block->group, block->key0, block->count, HEED_READS_NOW);
 
     const float *rows_in = work->raw;
     int64_t in_stride = stride;
@@ -305,6 +306,7 @@ heed_rows heed_prepared_keys(const heed_run *run, const heed_pipeline *pipeline,
     const heed_plan *plan = run->plan;
     const int64_t stride = heed_row_stride(plan, pipeline);
     const int32_t *pos = heed_key_positions(run, batch, group) + key0;
+    heed_will_read(run, batch, group, key0, count, HEED_READS_NOW);
     heed_load_rows(run, &run->k, plan->problem.with & HEED_WITH_PAGES, batch, group, key0, count, work->raw,
                    stride);
     heed_rows rows = {.count = count,
@@ -377,6 +379,7 @@ void heed_pack_values(const heed_run *run, heed_key_block *block)
     const int64_t dim = plan->problem.value_dim, stride = heed_value_stride(plan);
     const bool plain =
         run->v.type == HEED_F32 && run->v.stride[3] == sizeof(float) && !paged && dim % HEED_WIDTH == 0;
+    heed_will_read(run, block->batch, block->group, block->key0, block->count, HEED_READS_NOW);
     if (plain) {
         const char *from = heed_row_of(run, &run->v, false, block->batch, block->group, block->key0);
         block->value_finite = copy_finite(from, run->v.stride[2], block->count, dim, block->value, stride);

@@ -127,6 +127,19 @@ heed_rows heed_prepared_keys(const heed_run *run, const heed_pipeline *pipeline,
                              int64_t key0, int count, heed_row_work *work);
 /* Asks the cache for rows first... of k and v, as many as exist. */
 void heed_prefetch_keys(const heed_run *run, int64_t batch, int64_t group, int64_t first, int count);
+/* Says that keys and values first... will be read, to whoever asked. */
+static inline void heed_will_read(const heed_run *run, int64_t batch, int64_t group, int64_t first,
+                                  int64_t count, int when)
+{
+    if (run->extra->reads && count > 0)
+        run->extra->reads(run->extra->reads_context, &(heed_keys_read){batch, group, first, count, when});
+}
+/* Keys that exist of key block b. */
+static inline int heed_keys_in_block(const heed_run *run, int64_t batch, int64_t group, int64_t b)
+{
+    const int64_t left = heed_key_count(run, batch, group) - b * HEED_KEYS;
+    return left < HEED_KEYS ? (int)left : HEED_KEYS;
+}
 /* Only the positions of a block. */
 void heed_place_keys(const heed_run *run, heed_key_block *block);
 
