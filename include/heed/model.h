@@ -91,6 +91,7 @@ typedef struct heed_session_info {
     size_t cache_bytes;       /**< address space reserved; what is in use: heed_session_get_usage */
     double cache_token_bytes; /**< a token of one sequence, all layers */
     size_t work_bytes;
+    bool whole_prompts; /**< a prompt must come in one call, and has logits of its last token only */
 } heed_session_info;
 HEED_API void heed_session_get_info(const heed_session *session, heed_session_info *info);
 
@@ -134,6 +135,8 @@ typedef struct heed_session_usage {
     double pairs_read, pairs_open; /**< query-key pairs: whose values were read; that the spec's `where`
                                       leaves open of all tokens read, dropped ones included */
     int64_t dropped;               /**< keys that policies dropped, all layers and heads */
+    double products; /**< multiplications of the layers so far: by their weights, and of keys and values that
+                        were read */
 } heed_session_usage;
 HEED_API void heed_session_get_usage(const heed_session *session, heed_session_usage *usage);
 

@@ -102,6 +102,17 @@ typedef struct heed_folding {
     float *work;         /**< [4 count + dim + value_dim] and work_floats */
 } heed_folding;
 
+/** A prompt that a layer has attended to, for forms that let only some of its tokens go on to later layers.
+ */
+typedef struct heed_prompt {
+    int64_t before, tokens; /**< tokens of the sequence in front of it; its own */
+    /** [tokens] weights that its last token gave each of its tokens at this layer: mean over all heads */
+    const float *last;
+    /** [tokens] the same of all tokens of the prompt that see it, itself counted: mean over them and the
+     * heads */
+    const float *mean;
+} heed_prompt;
+
 /**
  * The hooks of a cache form; each fills those that it needs. A judge fills `judge` or `choose`. None
  * allocates. Where a hook has `work`, it has 4 floats a key held (regroup, share_out: of all heads on which
@@ -137,6 +148,11 @@ typedef struct heed_policy {
     bool bounds; /**< share_out finds a budget by itself, so that the judge needs none */
     /** What becomes of the dropped. */
     void (*merge)(const heed_form_state *form, const heed_folding *folding);
+
+    /** Which tokens of a prompt the layers after this one compute and keep, at the positions that they have:
+     * `keep` [tokens] comes all 1; the last token goes on in any case. work [2 tokens]. Such a form stands
+     * outside the chain of judges. */
+    void (*go_on)(const heed_form_state *form, const heed_prompt *prompt, uint8_t *keep, float *work);
 
     /** A form that says how the chain works: HEED_MANNER_..., read by who applies it. */
     int manner;

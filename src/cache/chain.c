@@ -175,7 +175,7 @@ heed_status heed_chain_of_spec(heed_chain *chain, const heed_spec *spec, int roo
     const int count = heed_spec_chain(spec, root, list, MOST);
     *chain = (heed_chain){.layer = layer, .layers = layers};
     for (int i = 0; i < count && i < MOST; i++) {
-        if (!list[i]->form->policy)
+        if (!list[i]->form->policy || list[i]->form->policy->go_on)
             continue;
         if (chain->forms == HEED_MAX_CHAIN)
             return heed_fail(HEED_INVALID,

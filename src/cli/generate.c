@@ -99,6 +99,8 @@ static heed_status read_tokens(cli_generation *g, float *logits)
     cli_progress progress = {.what = "reading", .unit = "tokens", .scale = 1.0};
     heed_status status = HEED_OK;
     const bool prompt = g->all.count - g->held > 1;
+    heed_session_info info;
+    heed_session_get_info(g->session, &info);
     const int64_t room = heed_session_room(g->session, 0);
     if (prompt && g->all.count - g->held > room)
         return heed_fail(
@@ -107,7 +109,8 @@ static heed_status read_tokens(cli_generation *g, float *logits)
             "with `> chunked(n)` it acts while the prompt is read",
             (long long)(g->all.count - g->held), (long long)room);
     while (g->held < g->all.count && !status && !interrupted) {
-        const int64_t left = g->all.count - g->held, count = left < READ_AT_ONCE ? left : READ_AT_ONCE;
+        const int64_t left = g->all.count - g->held;
+        const int64_t count = left < READ_AT_ONCE || info.whole_prompts ? left : READ_AT_ONCE;
         const heed_feed_item item = {.tokens = g->all.id + g->held,
                                      .count = count,
                                      .reading = !prompt        ? HEED_READ_WRITTEN

@@ -126,10 +126,14 @@ static heed_status make_room(heed_session *session, int64_t layer, const heed_st
         const heed_piece *piece = &session->work.piece[p];
         const int64_t position = piece->first - heed_past_of(session, piece->sequence, layer)->offset;
         for (int64_t t = 0; t < piece->count; t++)
-            session->work.position[piece->row + t] = (int32_t)(position + t);
-        for (int64_t g = 0; g < kv_heads; g++)
+            session->work.position[piece->row + t] = piece->place ? piece->place[t] : (int32_t)(position + t);
+        for (int64_t g = 0; g < kv_heads; g++) {
             TRY(heed_pages_append(&session->pages, piece->sequence, layer, g, piece->first, position,
                                   piece->count));
+            const heed_kept_keys *list = heed_pages_list(&session->pages, piece->sequence, layer, g);
+            for (int64_t t = 0; piece->place && t < piece->count; t++)
+                list->place[list->count - piece->count + t] = piece->place[t];
+        }
     }
     return HEED_OK;
 }
@@ -430,6 +434,21 @@ static heed_status attend_all(heed_session *session, int64_t layer, const heed_s
     return HEED_OK;
 }
 
+heed_status heed_session_attend_again(heed_session *session, int64_t layer, const heed_piece *piece,
+                                      int64_t row)
+{
+    static const heed_feed_wants none = {.logits = NULL};
+    heed_work *work = &session->work;
+    const int64_t stride = stride_of(session), beyond = session->rows; /* where no row of the step is */
+    const heed_piece one = {
+        .sequence = piece->sequence, .first = piece->first + row, .count = 1, .row = beyond, .prompt = true};
+    memcpy(work->qkv + beyond * stride, work->qkv + (piece->row + row) * stride,
+           (size_t)stride * sizeof(float));
+    work->position[beyond] = work->position[piece->row + row];
+    return run(session, layer, session->kind[session->layer[layer].kind].rung[0], &one, 1, 1,
+               session->queries[0], &none);
+}
+
 heed_status heed_session_attend(heed_session *session, int64_t layer, const heed_step *step)
 {
     if (session->cached)
@@ -444,7 +463,8 @@ heed_status heed_session_attend(heed_session *session, int64_t layer, const heed
     TRY(attend_all(session, layer, step));
     for (int64_t p = 0; session->cached && p < step->pieces; p++) {
         const heed_piece *piece = &session->work.piece[p];
-        heed_session_drop(session, layer, piece->sequence, piece->first + piece->count);
+        heed_session_drop(session, layer, piece->sequence,
+                          piece->place ? piece->place[piece->count - 1] + 1 : piece->first + piece->count);
         TRY(heed_session_settle(session, layer, piece));
     }
     return HEED_OK;

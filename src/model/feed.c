@@ -24,6 +24,10 @@ static heed_status check_item(const heed_session *session, const heed_feed_item 
     if (item->count < 1 || !item->tokens)
         return heed_fail(HEED_INVALID, "sequence %lld is fed %lld tokens, it must be at least 1", sequence,
                          (long long)item->count);
+    if (session->prune.form && item->reading == HEED_READ_PROMPT_PART)
+        return heed_fail(HEED_UNSUPPORTED,
+                         "cache=%s chooses among the tokens of a whole prompt: it must come in one call",
+                         session->prune.form->name);
     const int64_t held = heed_session_length(session, sequence);
     if (item->count > session->limit - held && held)
         return heed_fail(
@@ -66,6 +70,28 @@ static heed_status check(const heed_session *session, const heed_feed_item *item
 static bool is_prompt(const heed_feed_item *item)
 {
     return item->reading == HEED_READ_BY_COUNT ? item->count > 1 : item->reading != HEED_READ_WRITTEN;
+}
+
+/* Prompts of which some tokens stop early, each by itself. */
+static heed_status read_pruned(heed_session *session, const heed_feed_item *items, int64_t count,
+                               const heed_feed_wants *wants)
+{
+    for (int64_t i = 0; session->prune.form && i < count; i++) {
+        if (!is_prompt(&items[i]) || items[i].count < 2)
+            continue;
+        if (wants->hidden || (wants->logits && wants->all_logits))
+            return heed_fail(
+                HEED_UNSUPPORTED,
+                "cache=%s leaves tokens of a prompt out of later layers, so that it has logits and "
+                "hidden states of its last token only",
+                session->prune.form->name);
+        TRY(heed_prune_read(session, &items[i], i, wants));
+        heed_read *read = &session->read[items[i].sequence];
+        memcpy(read->token + read->count, items[i].tokens, (size_t)items[i].count * sizeof *read->token);
+        read->count += items[i].count;
+        session->work.progress[i] = items[i].count;
+    }
+    return HEED_OK;
 }
 
 /* The next piece of an item, if there is one and it fits. */
@@ -140,7 +166,7 @@ heed_status heed_feed(heed_session *session, const heed_feed_item *items, int64_
         if (session->cached)
             TRY(heed_session_grow_tokens(session, items[i].sequence, before + items[i].count));
     }
-    heed_status status = HEED_OK;
+    heed_status status = read_pruned(session, items, count, wants);
     for (heed_step step; !status && (step = gather(session, items, count, wants)).pieces > 0;) {
         status = heed_session_read(session, &step);
         if (!status && session->cached)

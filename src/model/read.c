@@ -45,7 +45,7 @@ static void embed_row(const heed_session *session, int32_t token, int64_t positi
     }
 }
 
-static void embed(const heed_session *session, const heed_step *step)
+void heed_session_embed(const heed_session *session, const heed_step *step)
 {
     const heed_work *work = &session->work;
     const int64_t width = session->model->config.width;
@@ -100,6 +100,8 @@ static heed_status attention(heed_session *session, int64_t l, const heed_step *
     heed_linear_apply(&layer->query_key_value, input, c->width, step->rows, work->qkv,
                       layer->query_key_value.rows, false, &linear_work);
     TRY(heed_session_attend(session, l, step));
+    if (session->prune.tokens > 0 && l == session->prune.layer)
+        TRY(heed_prune_look(session, step));
     add_part(session, &layer->attention_output, &layer->attention_post_norm, &layer->attention_sum_norm,
              work->attended, c->heads * c->head_dim, step->rows);
     return HEED_OK;
@@ -173,7 +175,7 @@ static void last_logits(const heed_session *session, const heed_step *step)
         logits_of(session, 0, row, step->wants->logits + first_item * vocabulary);
 }
 
-static void give_out(const heed_session *session, const heed_step *step)
+void heed_session_give_out(const heed_session *session, const heed_step *step)
 {
     const heed_feed_wants *wants = step->wants;
     const heed_work *work = &session->work;
@@ -192,13 +194,32 @@ static void give_out(const heed_session *session, const heed_step *step)
         last_logits(session, step);
 }
 
-heed_status heed_session_read(heed_session *session, const heed_step *step)
+/* Numbers in the weights of a layer. */
+static double weights_of(const heed_session *session, int64_t l)
 {
-    embed(session, step);
-    for (int64_t l = 0; l < session->model->config.layers; l++) {
+    const heed_config *c = &session->model->config;
+    const heed_layer *layer = &session->model->layer[l];
+    return (double)c->width * (double)(layer->query_key_value.rows + layer->up.rows) +
+           (double)c->width * (double)(c->heads * c->head_dim + c->feed_forward);
+}
+
+heed_status heed_session_read_layers(heed_session *session, const heed_step *step, int64_t from, int64_t to)
+{
+    for (int64_t l = from; l < to; l++) {
+        const double before = session->usage.pairs_read;
         TRY(attention(session, l, step));
         feed_forward(session, l, step);
+        session->usage.products +=
+            (double)step->rows * weights_of(session, l) +
+            (session->usage.pairs_read - before) * 2.0 * (double)session->model->config.head_dim;
     }
-    give_out(session, step);
+    return HEED_OK;
+}
+
+heed_status heed_session_read(heed_session *session, const heed_step *step)
+{
+    heed_session_embed(session, step);
+    TRY(heed_session_read_layers(session, step, 0, session->model->config.layers));
+    heed_session_give_out(session, step);
     return HEED_OK;
 }

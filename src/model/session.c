@@ -106,6 +106,7 @@ void heed_session_take_work(heed_session *session, heed_arena *arena)
     take_capture(session, arena, most);
     take_queries(session, arena);
     heed_session_take_memories(session, arena);
+    heed_prune_take(session, arena);
     heed_keep_take_room(session, &work->keep, arena);
 }
 
@@ -288,7 +289,8 @@ void heed_session_get_info(const heed_session *session, heed_session_info *info)
                                 .cache_bytes = heed_pages_reserved(&session->pages),
                                 .cache_token_bytes =
                                     session->cached ? heed_pages_token_bytes(&session->pages) : 0.0,
-                                .work_bytes = session->work_bytes};
+                                .work_bytes = session->work_bytes,
+                                .whole_prompts = session->prune.form != NULL};
 }
 
 /* What is kept of a layer's keys and values, as a line of its own. */

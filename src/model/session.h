@@ -5,6 +5,7 @@
 #include "base/arena.h"
 #include "cache/pages.h"
 #include "model/attention.h"
+#include "model/prune.h"
 #include "model/reach.h"
 #include "model/session_keep.h"
 #include "model/session_recall.h"
@@ -69,11 +70,12 @@ typedef struct heed_piece {
     int64_t sequence, first; /* position of the first token */
     int64_t count, row;      /* rows row.. of the activations */
     const int32_t *tokens;
-    int64_t item;    /* of the call it belongs to, */
-    int64_t out_row; /* whose output begins at this row of all tokens */
-    bool last;       /* holds the item's last token */
-    bool prompt;     /* its tokens are a prompt's, */
-    bool ends;       /* which ends with it */
+    const int32_t *place; /* [count] where its tokens stand in the text; NULL: one behind the other */
+    int64_t item;         /* of the call it belongs to, */
+    int64_t out_row;      /* whose output begins at this row of all tokens */
+    bool last;            /* holds the item's last token */
+    bool prompt;          /* its tokens are a prompt's, */
+    bool ends;            /* which ends with it */
 } heed_piece;
 
 /* Activations and everything else that is written while reading. `rows` are those of one step; where a plan's
@@ -123,6 +125,7 @@ struct heed_session {
     heed_chain *chain; /* [layers, kv_heads] */
     int *team;         /* [layers, kv_heads] */
     heed_wants_of_policies wants;
+    heed_prune prune;         /* which tokens of prompts go on to later layers */
     bool recalls;             /* some layer's selector has a memory */
     int64_t chosen_unit;      /* keys of the blocks that the last selection layer so far hands on */
     heed_memory *memories;    /* [sequences, layers + 1]; the last is for what layers hand on */
@@ -141,9 +144,16 @@ typedef struct heed_step {
 } heed_step;
 
 heed_status heed_session_read(heed_session *session, const heed_step *step);
+/* Its parts: x of the tokens; layers from..to-1; hidden states and logits. */
+void heed_session_embed(const heed_session *session, const heed_step *step);
+heed_status heed_session_read_layers(heed_session *session, const heed_step *step, int64_t from, int64_t to);
+void heed_session_give_out(const heed_session *session, const heed_step *step);
 
 /* The attention of one layer for all pieces: from work->qkv to work->attended. */
 heed_status heed_session_attend(heed_session *session, int64_t layer, const heed_step *step);
+/* The query of row `row` of a piece once more, by itself, for what is captured. */
+heed_status heed_session_attend_again(heed_session *session, int64_t layer, const heed_piece *piece,
+                                      int64_t row);
 
 static inline heed_past *heed_past_of(const heed_session *session, int64_t sequence, int64_t layer)
 {

@@ -207,7 +207,7 @@ static void choose_keeping(const heed_session *session, const heed_spec *spec, h
 static void choose_limit(heed_session *session)
 {
     const heed_config *c = &session->model->config;
-    bool ends = session->cached && !session->with;
+    bool ends = session->cached && !session->with && !session->prune.form;
     for (int64_t l = 0; l < c->layers && ends; l++)
         ends &= layer_ends(session, session->layer[l].reach) || heed_session_chains_end(session, l);
     session->limit = !ends ? session->context : c->positions ? c->positions : HEED_POSITION_LIMIT / 2;
@@ -239,6 +239,7 @@ static heed_status read_spec(heed_session *session, const heed_session_options *
                          heed_type_name(attention->keys));
     find_reach(session, attention->spec, session->layer[l].reach);
     TRY(heed_session_chains(session, l, attention->spec));
+    TRY(heed_prune_find(session, l, attention->spec));
     if (session->layer[l].chain && !session->cached)
         return heed_fail(HEED_UNSUPPORTED,
                          "layer %lld has a cache policy, but this model reads both ways and "
@@ -261,6 +262,12 @@ static heed_status plan_layer(heed_session *session, const heed_session_options 
                               .value_type = attention->values};
     attention->plain = attention->prompt = NULL;
     choose_keeping(session, attention->spec, layer, &kind);
+    if (session->prune.form && l == session->prune.layer)
+        kind.with |= HEED_WITH_KEY_SUMS;
+    if (session->prune.form && l > session->prune.layer) { /* places that do not follow one another */
+        kind.started = false;
+        kind.placed = true;
+    }
     *stored = (heed_pages_layer){
         .key_type = kind.key_type, .value_type = kind.value_type, .most = kind.most, .placed = kind.placed};
     stored->offloaded =
@@ -309,7 +316,7 @@ heed_status heed_session_plan(heed_session *session, const heed_session_options 
     for (int64_t l = 0; l < layers; l++)
         heed_attention_free(&attention[l]);
     free(attention);
-    return status;
+    return status ? status : heed_prune_check(session);
 }
 
 void heed_session_drop(heed_session *session, int64_t l, int64_t sequence, int64_t read)
