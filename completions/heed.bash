@@ -99,7 +99,7 @@ _heed()
         COMPREPLY=($(compgen -W "--model --budget --policy --type --length --seed --heads --exact --threads --json --help" -- "$word"))
         ;;
     perplexity)
-        COMPREPLY=($(compgen -W "--model --context --attention --cache --cache-ram --cache-file --exact --threads --parse-special --json --help" \
+        COMPREPLY=($(compgen -W "--model --context --stream --score --attention --cache --cache-ram --cache-file --exact --threads --parse-special --json --help" \
             -- "$word"))
         [[ $word == -* ]] || COMPREPLY=($(compgen -f -- "$word"))
         ;;

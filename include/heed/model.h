@@ -87,6 +87,8 @@ typedef struct heed_session_info {
     int64_t
         limit; /**< tokens that a sequence may read: `context`, unless every layer forgets what lies behind
                   it (windows, policies with a budget in tokens): then the positions that the model has */
+    int64_t distance; /**< the farthest that a key lies behind its query, in positions: within a window, or as
+                         `packed` moves keys; else `limit` */
     int threads;
     size_t cache_bytes;       /**< address space reserved; what is in use: heed_session_get_usage */
     double cache_token_bytes; /**< a token of one sequence, all layers */

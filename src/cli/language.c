@@ -90,6 +90,18 @@ heed_status cli_create_session(const cli_command *command, heed_session **sessio
     return HEED_OK;
 }
 
+void cli_note_distance(const cli_command *command, const heed_model_info *model,
+                       const heed_session_info *session, int64_t tokens)
+{
+    const int64_t distance = session->distance < tokens ? session->distance : tokens;
+    if (distance > model->context)
+        fprintf(
+            stderr,
+            "heed %s: note: keys come to lie up to %lld tokens behind their queries, the model was made for "
+            "%lld; where policies bound what is kept, `> packed` moves it together\n",
+            command->name, (long long)distance, (long long)model->context);
+}
+
 /* Bytes that are no UTF-8 would be read as something else, or as nothing where a vocabulary lacks them. */
 static heed_status check_utf8(const cli_text *text, const char *name)
 {

@@ -60,6 +60,11 @@ heed_session_options cli_session_options(const cli_language *use, int64_t contex
 heed_status cli_create_session(const cli_command *command, heed_session **session, const heed_model *model,
                                const heed_session_options *options);
 
+/* Says on stderr where a text of `tokens` brings keys farther from their queries than the model was made for.
+ */
+void cli_note_distance(const cli_command *command, const heed_model_info *model,
+                       const heed_session_info *session, int64_t tokens);
+
 /* A text in memory; freed with free(). */
 typedef struct cli_text {
     char *bytes;

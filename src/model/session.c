@@ -279,10 +279,26 @@ void heed_session_free(heed_session *session)
     free(session);
 }
 
+/* How far keys lie behind their queries. */
+static int64_t farthest(const heed_session *session)
+{
+    int64_t most = 0;
+    for (int64_t l = 0; l < session->model->config.layers; l++)
+        for (int64_t g = 0; g < session->model->config.kv_heads; g++) {
+            const heed_reach reach = session->layer[l].reach[g];
+            const int64_t here = session->layer[l].packed ? session->kind[session->layer[l].kind].most
+                                 : heed_reach_ends(reach) && reach.first == 0 ? reach.span
+                                                                              : session->limit;
+            most = larger(most, here);
+        }
+    return most < session->limit ? most : session->limit;
+}
+
 void heed_session_get_info(const heed_session *session, heed_session_info *info)
 {
     *info = (heed_session_info){.context = session->context,
                                 .limit = session->limit,
+                                .distance = farthest(session),
                                 .sequences = session->sequences,
                                 .chunk = session->chunk,
                                 .threads = session->threads,
