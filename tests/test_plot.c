@@ -1,10 +1,12 @@
 /* Maps pooled from tiles, labels of tokens, and the pictures made of them. */
 #include "support/program.h"
+#include "support/random.h"
 
 #include <base/npy.h>
 #include <heed/heed.h>
 #include <math.h>
 #include <omp.h>
+#include <plot/axis.h>
 #include <plot/label.h>
 #include <plot/plot.h>
 #include <stdio.h>
@@ -390,6 +392,30 @@ static void a_picture_that_cannot_be_written_leaves_nothing(void **state)
 
 #endif
 
+static void an_axis_has_two_round_numbers_at_least(void **state)
+{
+    (void)state;
+    test_random random = {9};
+    for (int i = 0; i < 3000; i++) {
+        const bool powers = i % 2;
+        double value[3] = {0.0, pow(10.0, 8.0 * random_uniform(&random) - 5.0), NAN}, tick[HEED_TICKS];
+        if (i % 3 == 0)
+            value[2] = value[1] * (1.0 + random_uniform(&random));
+        const heed_axis axis = heed_axis_for(value + (i % 5 != 0), i % 5 ? 2 : 3, powers);
+        const int ticks = heed_axis_ticks(&axis, tick);
+        char text[2][40];
+        if (ticks < 2)
+            fail_msg("%d ticks from %g to %g", ticks, axis.low, axis.high);
+        for (int t = 0; t < ticks; t++) {
+            assert_true(heed_on_axis(&axis, tick[t]) >= -1e-9 && heed_on_axis(&axis, tick[t]) <= 1.0 + 1e-9);
+            snprintf(text[t % 2], sizeof *text, "%.4g", tick[t]);
+            if (t && !strcmp(text[0], text[1]))
+                fail_msg("two ticks at %s", text[0]);
+        }
+        assert_true(heed_on_axis(&axis, value[1]) > 0.0 && heed_on_axis(&axis, value[1]) < 1.0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -398,6 +424,7 @@ int main(void)
         cmocka_unit_test(labels_show_every_byte_or_its_number),
         cmocka_unit_test(an_array_for_numpy_is_aligned_and_says_its_shape),
         cmocka_unit_test(the_front_holds_what_nothing_beats),
+        cmocka_unit_test(an_axis_has_two_round_numbers_at_least),
 #ifdef HEED_HAVE_PICTURES
         cmocka_unit_test(a_matrix_has_a_cell_of_the_right_colour_for_each_weight),
         cmocka_unit_test(pictures_of_any_length_stay_small),

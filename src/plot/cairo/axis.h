@@ -1,25 +1,11 @@
-/* Axes, grid lines and their round numbers, for pictures of curves and points. */
-#ifndef HEED_PLOT_AXIS_H
-#define HEED_PLOT_AXIS_H
+/* Axes and grid lines, for pictures of curves and points. */
+#ifndef HEED_PLOT_CAIRO_AXIS_H
+#define HEED_PLOT_CAIRO_AXIS_H
 
+#include "plot/axis.h"
 #include "plot/cairo/cells.h"
 
 #include <cairo.h>
-#include <stdbool.h>
-
-enum { HEED_TICKS = 8 };
-
-/* An axis: from value to 0..1. */
-typedef struct heed_axis {
-    double low, high; /* logarithms where `powers` */
-    bool powers;
-} heed_axis;
-
-double heed_on_axis(const heed_axis *a, double x);
-/* Room for all values, and a little more. */
-heed_axis heed_axis_for(const double *value, int points, bool powers);
-/* Round values inside the axis; as many as fit. Returns how many. */
-int heed_axis_ticks(const heed_axis *a, double *tick);
 
 void heed_grey(cairo_t *cairo, double shade);
 /* On whole pixels. */
