@@ -96,7 +96,7 @@ _heed()
             --exact --threads --json --csv --help" -- "$word"))
         ;;
     tune)
-        COMPREPLY=($(compgen -W "--model --budget --policy --type --length --seed --heads --exact --threads --json --help" -- "$word"))
+        COMPREPLY=($(compgen -W "--model --budget --method --policy --type --length --seed --apart --resume --heads --exact --threads --json --help" -- "$word"))
         ;;
     perplexity)
         COMPREPLY=($(compgen -W "--model --context --stream --score --attention --cache --cache-ram --cache-file --exact --threads --parse-special --json --help" \

@@ -215,3 +215,12 @@ heed_status heed_pages_share(heed_pages *pages, int64_t from, int64_t to)
         heed_pages_clear(pages, to);
     return status;
 }
+
+heed_status heed_pages_share_list(heed_pages *pages, int64_t from, int64_t to, int64_t layer, int64_t head)
+{
+    if (from == to)
+        return HEED_OK;
+    heed_pages_truncate(pages, to, layer, head, 0);
+    return share_list(pages, layer, heed_pages_list(pages, from, layer, head),
+                      heed_pages_list(pages, to, layer, head));
+}

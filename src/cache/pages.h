@@ -99,6 +99,8 @@ int64_t heed_pages_keep(heed_pages *pages, int64_t sequence, int64_t layer, int6
 /* Makes `to` hold what `from` holds, sharing pages; what it held is forgotten. HEED_IO, and `to` empty, where
  * a disk has no room for the copies that may come of it. */
 heed_status heed_pages_share(heed_pages *pages, int64_t from, int64_t to);
+/* The same of one kv head of one layer only. */
+heed_status heed_pages_share_list(heed_pages *pages, int64_t from, int64_t to, int64_t layer, int64_t head);
 void heed_pages_clear(heed_pages *pages, int64_t sequence);
 
 /* Makes the pages of keys first... of a list its own, so that they may be written. */

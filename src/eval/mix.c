@@ -1,66 +1,59 @@
 #include "eval/mix.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-static double cost_of(const double *table, int64_t forms, int64_t unit, int32_t form)
+enum { PARTS = 16384 }; /* of the limit */
+
+/* Parts that a form takes, rounded up; more than all where it does not fit. */
+static int64_t parts_of(double bytes, double limit)
 {
-    return form < 0 ? 0.0 : table[unit * forms + form];
+    const double parts = limit > 0.0 ? ceil(bytes / limit * PARTS - 1e-9) : bytes > 0.0 ? PARTS + 1.0 : 0.0;
+    return parts > PARTS ? PARTS + 1 : (int64_t)parts;
 }
 
-typedef struct step {
-    int64_t unit;
-    int32_t form;
-    double price; /* loss for each byte saved */
-} step;
-
-/* The cheapest step that saves more; unit -1 when there is none. */
-static step cheapest(const double *loss, const double *saved, int64_t units, int64_t forms,
-                     const int32_t *choice)
+/* The least loss within 0..PARTS parts of the units so far, and which form of the last one gives it. */
+static void add_unit(const double *loss, const double *bytes, int64_t forms, double limit,
+                     const double *before, double *best, int16_t *form)
 {
-    step best = {.unit = -1};
-    for (int64_t u = 0; u < units; u++)
-        for (int32_t f = 0; f < forms; f++) {
-            const double more = saved[u * forms + f] - cost_of(saved, forms, u, choice[u]);
-            const double price = (loss[u * forms + f] - cost_of(loss, forms, u, choice[u])) / more;
-            if (more > 0.0 && (best.unit < 0 || price < best.price))
-                best = (step){u, f, price};
-        }
-    return best;
-}
-
-/* The unit whose loss is largest among those without whose form enough is saved; -1 when there is none. */
-static int64_t dearest(const double *loss, const double *saved, int64_t units, int64_t forms, double spare,
-                       const int32_t *choice)
-{
-    int64_t worst = -1;
-    for (int64_t u = 0; u < units; u++)
-        if (choice[u] >= 0 && cost_of(saved, forms, u, choice[u]) <= spare &&
-            cost_of(loss, forms, u, choice[u]) > 0.0 &&
-            (worst < 0 || cost_of(loss, forms, u, choice[u]) > cost_of(loss, forms, worst, choice[worst])))
-            worst = u;
-    return worst;
-}
-
-double heed_mix_choose(const double *loss, const double *saved, int64_t units, int64_t forms, double need,
-                       int32_t *choice)
-{
-    double sum = 0.0;
-    for (int64_t u = 0; u < units; u++)
-        choice[u] = -1;
-    while (sum < need) {
-        const step next = cheapest(loss, saved, units, forms, choice);
-        if (next.unit < 0)
-            break;
-        sum += saved[next.unit * forms + next.form] - cost_of(saved, forms, next.unit, choice[next.unit]);
-        choice[next.unit] = next.form;
+    for (int64_t p = 0; p <= PARTS; p++) {
+        best[p] = INFINITY;
+        form[p] = -1;
     }
-    for (int64_t u; (u = dearest(loss, saved, units, forms, sum - need, choice)) >= 0;) {
-        sum -= cost_of(saved, forms, u, choice[u]);
-        choice[u] = -1;
+    for (int64_t f = 0; f < forms; f++) {
+        const int64_t takes = parts_of(bytes[f], limit);
+        if (isnan(loss[f]))
+            continue;
+        for (int64_t p = takes; p <= PARTS; p++)
+            if (before[p - takes] + loss[f] < best[p]) {
+                best[p] = before[p - takes] + loss[f];
+                form[p] = (int16_t)f;
+            }
     }
-    return sum;
+}
+
+heed_status heed_mix_fit(const double *loss, const double *bytes, int64_t units, int64_t forms, double limit,
+                         int32_t *choice, bool *fits)
+{
+    double *best = calloc((size_t)(units + 1) * (PARTS + 1), sizeof *best);
+    int16_t *form = calloc((size_t)units * (PARTS + 1), sizeof *form);
+    int64_t at = PARTS;
+    const bool room = best && form && forms < INT16_MAX;
+    for (int64_t u = 0; u < units && room; u++)
+        add_unit(loss + u * forms, bytes + u * forms, forms, limit, best + u * (PARTS + 1),
+                 best + (u + 1) * (PARTS + 1), form + u * (PARTS + 1));
+    *fits = room && (units == 0 || form[(units - 1) * (PARTS + 1) + PARTS] >= 0);
+    for (int64_t u = units - 1; u >= 0 && *fits; u--) {
+        choice[u] = form[u * (PARTS + 1) + at];
+        at -= parts_of(bytes[u * forms + choice[u]], limit);
+    }
+    free(best);
+    free(form);
+    return room ? HEED_OK
+                : heed_fail(HEED_NO_MEMORY, "no memory to choose among %lld forms", (long long)forms);
 }
 
 typedef struct writer {

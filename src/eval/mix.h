@@ -1,18 +1,16 @@
-/* Choosing a form for each unit (a kv head of a layer) so that little is lost and enough is saved, and
+/* Choosing a form for each unit (a layer, or a kv head of it) so that little is lost within a budget, and
  * writing the choice as one spec. */
 #ifndef HEED_EVAL_MIX_H
 #define HEED_EVAL_MIX_H
 
 #include <heed/base.h>
 
-/* loss, saved [units, forms]: what each form costs and saves there, alone. Writes choice [units]: the form,
- * or -1 for none, with sum saved >= need, or all that can be saved when that is less; returns the sum.
- *
- * Greedy: the cheapest step for what it saves first, where a unit may also step from one form to another that
- * saves more; then steps that are not needed any more are undone, the dearest first. Losses are taken to add
- * up. */
-double heed_mix_choose(const double *loss, const double *saved, int64_t units, int64_t forms, double need,
-                       int32_t *choice);
+/* loss, bytes [units, forms]: what each form costs and takes there; a loss that is no number: it may not be
+ * chosen. Writes choice [units], the form of each unit: the least sum of losses of all choices whose bytes
+ * come to `limit` at most (to one part in 16384: bytes are rounded up). Losses are taken to add up. *fits:
+ * whether there is such a choice; else the choice is left alone. */
+heed_status heed_mix_fit(const double *loss, const double *bytes, int64_t units, int64_t forms, double limit,
+                         int32_t *choice, bool *fits);
 
 /* A choice for a model. */
 typedef struct heed_mix {

@@ -185,6 +185,25 @@ heed_status heed_session_sort_tokens(heed_session *session)
     return HEED_OK;
 }
 
+size_t heed_keep_chain_bytes(const heed_session *session, const heed_chain *chains)
+{
+    const heed_config *c = &session->model->config;
+    const heed_held largest = {.layers = c->layers,
+                               .kv_heads = (int)c->kv_heads,
+                               .group = (int)(c->heads / c->kv_heads),
+                               .dim = c->head_dim,
+                               .value_dim = c->head_dim,
+                               .count = heed_pages_for(session->wants.most) * HEED_PAGE,
+                               .queries = session->wants.window};
+    size_t bytes = 0;
+    for (int64_t i = 0; i < c->layers * c->kv_heads; i++) {
+        const size_t here =
+            chains[i].forms ? heed_keep_work_bytes(&chains[i], (int)c->kv_heads, &largest) : 0;
+        bytes = here > bytes ? here : bytes;
+    }
+    return bytes;
+}
+
 void heed_keep_take_room(const heed_session *session, heed_keep_room *room, heed_arena *arena)
 {
     const heed_config *c = &session->model->config;
@@ -221,20 +240,7 @@ void heed_keep_take_room(const heed_session *session, heed_keep_room *room, heed
     room->changed = heed_arena_take(arena, kv_heads, sizeof *room->changed);
     room->moves = heed_arena_take(arena, HEED_KEY_ROWS, sizeof *room->moves);
     room->rows = heed_arena_take(arena, 3 * HEED_KEY_ROWS, dim);
-    const heed_held largest = {.layers = c->layers,
-                               .kv_heads = (int)c->kv_heads,
-                               .group = (int)group,
-                               .dim = c->head_dim,
-                               .value_dim = c->head_dim,
-                               .count = (int64_t)most,
-                               .queries = wants->window};
-    size_t bytes = 0;
-    for (int64_t i = 0; i < c->layers * c->kv_heads; i++) {
-        const heed_chain *chain = &session->chain[i];
-        const size_t here = chain->forms ? heed_keep_work_bytes(chain, (int)c->kv_heads, &largest) : 0;
-        bytes = here > bytes ? here : bytes;
-    }
-    room->work = heed_arena_take(arena, bytes, 1);
+    room->work = heed_arena_take(arena, heed_keep_chain_bytes(session, session->chain), 1);
     for (size_t i = 0; room->ones && i < most; i++)
         room->ones[i] = 1.0f;
 }

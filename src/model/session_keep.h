@@ -41,6 +41,9 @@ typedef struct heed_keep_room {
     char *work;     /* of heed_keep_apply */
 } heed_keep_room;
 
+/* What applying chains [layers, kv_heads] takes, one layer at a time. */
+size_t heed_keep_chain_bytes(const struct heed_session *session, const heed_chain *chains);
+
 void heed_keep_take_room(const struct heed_session *session, heed_keep_room *room, heed_arena *arena);
 
 /* Keeps the last queries of a piece that a layer's policies want to see. */

@@ -1,0 +1,165 @@
+/* Policies that are tried on what was read once leave and foresee what they do when they read it themselves.
+ */
+#include "model/session_trial.h"
+#include "support/small_models.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { PROMPT = 200, MORE = 5, MOST = 512 };
+#define GATHER "cache=snapkv(share=1, window=16) > h2o(share=1) > lfa(share=1, top=4)"
+
+static const char *const models[] = {"llama", "gemma3"};
+
+static void make_text(const small_model *small, int32_t *tokens, int64_t count)
+{
+    for (int64_t t = 0; t < count; t++)
+        tokens[t] = small->tokens[(t * 7 + t / 31) % small->count];
+}
+
+static void feed(heed_session *session, int64_t sequence, const int32_t *tokens, int64_t count,
+                 heed_feed_kind reading, float *logits)
+{
+    const heed_feed_item item = {.sequence = sequence, .tokens = tokens, .count = count, .reading = reading};
+    must(heed_feed(session, &item, 1, &(heed_feed_wants){.logits = logits}));
+}
+
+/* The keys that both hold, and how far their next logits are apart. */
+static void assert_alike(const small_model *small, heed_session *tried, int64_t sequence, const char *spec,
+                         const int32_t *tokens)
+{
+    const heed_session_options options = {.context = MOST, .threads = 1, .attention = spec};
+    heed_session *own = new_session(small->model, &options);
+    float *expected = malloc((size_t)small->columns * sizeof *expected),
+          *found = malloc((size_t)small->columns * sizeof *found);
+    int32_t kept[2][MOST];
+    feed(own, 0, tokens, PROMPT, HEED_READ_PROMPT_END, NULL);
+    for (int64_t l = 0; l < small->info.layers; l++)
+        for (int64_t g = 0; g < small->info.kv_heads; g++) {
+            const int64_t count = heed_session_kept(own, 0, l, g, kept[0], NULL, MOST);
+            if (heed_session_kept(tried, sequence, l, g, kept[1], NULL, MOST) != count ||
+                memcmp(kept[0], kept[1], (size_t)count * sizeof(int32_t)) != 0)
+                fail_msg("%s: layer %lld, kv head %lld holds other keys", spec, (long long)l, (long long)g);
+        }
+    feed(own, 0, tokens + PROMPT, MORE, HEED_READ_WRITTEN, expected);
+    feed(tried, sequence, tokens + PROMPT, MORE, HEED_READ_WRITTEN, found);
+    if (farthest(expected, found, small->columns) > 1e-5)
+        fail_msg("%s: off by %g", spec, farthest(expected, found, small->columns));
+    free(expected);
+    free(found);
+    heed_session_free(own);
+}
+
+static heed_session *read_once(const small_model *small, const int32_t *tokens, heed_trials *trials)
+{
+    const heed_session_options options = {.context = MOST, .threads = 1, .sequences = 4, .attention = GATHER};
+    heed_session *session = new_session(small->model, &options);
+    must(heed_trials_begin(trials, session));
+    feed(session, 0, tokens, PROMPT, HEED_READ_PROMPT_END, NULL);
+    return session;
+}
+
+static void policies_act_on_what_was_read_as_if_they_had_read_it(void **state)
+{
+    (void)state;
+    static const char *const specs[] = {"cache=snapkv(share=0.4, window=16)",
+                                        "cache=snapkv(budget=60, window=8) > by_head",
+                                        "cache=h2o(share=0.3)",
+                                        "cache=lfa(share=0.5, top=4)",
+                                        "cache=streaming(share=0.2); layers 1: cache=tova(share=0.5)",
+                                        "layers 0: cache=h2o(budget=50)",
+                                        "cache=f16"};
+    for (size_t m = 0; m < sizeof models / sizeof *models; m++) {
+        small_model small;
+        int32_t tokens[PROMPT + MORE];
+        heed_trials trials;
+        open_small(&small, models[m], true);
+        make_text(&small, tokens, PROMPT + MORE);
+        heed_session *session = read_once(&small, tokens, &trials);
+        for (size_t i = 0; i < sizeof specs / sizeof *specs; i++) {
+            must(heed_session_share(session, 0, 1, PROMPT));
+            must(heed_trials_change(&trials, specs[i]));
+            must(heed_trials_act(&trials, 1));
+            assert_alike(&small, session, 1, specs[i], tokens);
+            must(heed_session_cut(session, 1, 0));
+        }
+        heed_trials_end(&trials);
+        heed_session_free(session);
+        close_small(&small);
+    }
+}
+
+static void what_two_policies_left_makes_a_mix(void **state)
+{
+    (void)state;
+    const char *const part[] = {"cache=snapkv(share=0.4, window=16)", "cache=streaming(share=0.2)"};
+    const char *mix = "cache=snapkv(share=0.4, window=16); layers 1: cache=streaming(share=0.2)";
+    for (size_t m = 0; m < sizeof models / sizeof *models; m++) {
+        small_model small;
+        int32_t tokens[PROMPT + MORE];
+        heed_trials trials;
+        double bytes = 0.0, parts = 0.0;
+        open_small(&small, models[m], true);
+        make_text(&small, tokens, PROMPT + MORE);
+        heed_session *session = read_once(&small, tokens, &trials);
+        for (int64_t p = 0; p < 2; p++) {
+            must(heed_trials_change(&trials, part[p]));
+            must(heed_session_share(session, 0, 2 + p, PROMPT));
+            must(heed_trials_act(&trials, 2 + p));
+        }
+        must(heed_session_share(session, 0, 1, PROMPT));
+        must(heed_trials_change(&trials, mix));
+        for (int64_t l = 0; l < small.info.layers; l++)
+            for (int64_t g = 0; g < small.info.kv_heads; g++) {
+                must(heed_trials_take(&trials, 2 + (l == 1), 1, l, g));
+                bytes += heed_trials_bytes(&trials, 1, l, g);
+                parts += (double)heed_session_kept(session, 1, l, g, NULL, NULL, 0) *
+                         (4.0 * (double)small.info.head_dim + 4.0); /* f16 keys and values, and a place */
+            }
+        assert_true(bytes == parts);
+        assert_alike(&small, session, 1, mix, tokens);
+        heed_trials_end(&trials);
+        heed_session_free(session);
+        close_small(&small);
+    }
+}
+
+static void what_cannot_be_tried_is_refused_and_changes_nothing(void **state)
+{
+    (void)state;
+    static const char *const specs[] = {"cache=snapkv(share=0.4, window=17)", /* more queries */
+                                        "cache=h2o(share=0.4, ageing=0.5)",   /* other sums */
+                                        "cache=lra(share=0.4)",
+                                        "cache=snapkv(share=0.4, window=16) > q8",
+                                        "cache=snapkv(share=0.4, window=16) > packed",
+                                        "cache=snapkv(share=0.4, window=16) > mean",
+                                        "cache=snapkv(share=0.4, window=16) > chunked(64)",
+                                        "where=causal & window(20)"};
+    small_model small;
+    int32_t tokens[PROMPT + MORE];
+    heed_trials trials;
+    open_small(&small, "llama", true);
+    make_text(&small, tokens, PROMPT + MORE);
+    heed_session *session = read_once(&small, tokens, &trials);
+    must(heed_trials_change(&trials, "cache=h2o(share=0.3)"));
+    for (size_t i = 0; i < sizeof specs / sizeof *specs; i++)
+        if (heed_trials_change(&trials, specs[i]) != HEED_UNSUPPORTED)
+            fail_msg("%s was not refused", specs[i]);
+    assert_int_not_equal(heed_trials_change(&trials, "cache=snapkw(share=0.3)"), HEED_OK);
+    must(heed_session_share(session, 0, 1, PROMPT));
+    must(heed_trials_act(&trials, 1));
+    assert_alike(&small, session, 1, "cache=h2o(share=0.3)", tokens);
+    heed_trials_end(&trials);
+    heed_session_free(session);
+    close_small(&small);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(policies_act_on_what_was_read_as_if_they_had_read_it),
+        cmocka_unit_test(what_two_policies_left_makes_a_mix),
+        cmocka_unit_test(what_cannot_be_tried_is_refused_and_changes_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
