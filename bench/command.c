@@ -98,11 +98,12 @@ const cli_command cli_bench = {
     .details =
         "Works are timed in turn, --rounds times, and the best counts. The peak is that of independent\n"
         "multiply-add chains, the bandwidth that of reads over 1 GiB, both measured between the works.\n"
-        "`cache -m MODEL` also writes with each cache policy: what watching costs when nothing is dropped, "
-        "as a "
-        "share\nof the time of attention, and the speed at a quarter of the keys; with --long, a window over "
-        "131,072 "
-        "tokens.\n",
+        "`cache -m MODEL` also writes with each cache policy: what watching costs (share=1), and acting once "
+        "in "
+        "64\n"
+        "tokens, as a share of the time of attention, and the speed at a quarter of the keys; --only "
+        "chooses\n"
+        "policies; with --long, a window over 131,072 tokens.\n",
     .example = "heed bench attention --threads 1 --rounds 2 --only \"causal, dim 64\"",
     .options = options,
     .run = run,

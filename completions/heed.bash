@@ -92,7 +92,7 @@ _heed()
         [[ $word == -* ]] || COMPREPLY=($(compgen -f -- "$word"))
         ;;
     eval)
-        COMPREPLY=($(compgen -W "--model --spec --suite --tasks --length --seed --apart --resume --picture --grid --attention --cache
+        COMPREPLY=($(compgen -W "--model --spec --specs --suite --tasks --length --seed --apart --resume --picture --grid --attention --cache
             --exact --threads --json --csv --help" -- "$word"))
         ;;
     tune)

@@ -6,18 +6,21 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { MOST_SPECS = 128 };
+
 typedef struct eval_options {
     cli_language use;
     cli_list spec;
     int suite;
     int64_t seed, length;
-    const char *tasks, *resume, *picture, *grid;
+    const char *specs, *tasks, *resume, *picture, *grid;
     bool csv, apart;
 } eval_options;
 
 static const cli_option options[] = {
     CLI_MODEL_OPTION(eval_options),
     CLI_LIST_OPTION(eval_options, spec, "spec", "SPEC", "attention to judge beside the model's own; several"),
+    CLI_TEXT_OPTION(eval_options, specs, "specs", "FILE", "more of them, one a line; # begins a remark"),
     CLI_CHOICE_OPTION(eval_options, suite, "suite", "SUITE", heed_suite_word, "quick or long; quick"),
     CLI_TEXT_OPTION(eval_options, tasks, "tasks", "LIST", "what to do, as in text,speed,needle; everything"),
     CLI_WHOLE_OPTION(eval_options, length, "length", 32, 1 << 24,
@@ -39,7 +42,8 @@ typedef struct eval_run {
     heed_model *model;
     heed_evaluation evaluation;
     heed_results results;
-    char **spec; /* [specs] */
+    char *spec[MOST_SPECS];
+    int specs;
     cli_progress progress;
     char what[64];
 } eval_run;
@@ -92,32 +96,61 @@ static heed_status choose_tasks(const char *list, heed_evaluation *evaluation)
 
 /* Specs go by what was written: the canonical text leaves out clauses that are defaults, but here they
  * replace what the model has. */
-static char *trimmed(const char *spec)
+static heed_status add_spec(eval_run *run, const char *spec, size_t size)
 {
-    spec += strspn(spec, " \t\n");
-    size_t size = strlen(spec);
-    while (size && strchr(" \t\n", spec[size - 1]))
+    while (size && strchr(" \t\r\n", *spec)) {
+        spec++;
         size--;
-    return strndup(spec, size);
+    }
+    while (size && strchr(" \t\r\n", spec[size - 1]))
+        size--;
+    if (run->specs == MOST_SPECS)
+        return heed_fail(HEED_INVALID, "at most %d specs can be judged at once", MOST_SPECS);
+    char *copy = run->spec[run->specs] = strndup(spec, size);
+    if (!copy)
+        return heed_fail(HEED_NO_MEMORY, "no memory for specs");
+    run->specs++;
+    TRY(heed_spec_canonical(copy, NULL, NULL, 0)); /* is it a spec at all? */
+    for (int i = 0; i < run->specs - 1; i++)
+        if (!strcmp(run->spec[i], copy))
+            return heed_fail(HEED_INVALID, "--spec %.300s is given twice", copy);
+    return HEED_OK;
+}
+
+static heed_status take_file(eval_run *run, const char *path)
+{
+    cli_text text;
+    TRY(cli_read_file(path, &text));
+    heed_status status = HEED_OK;
+    for (size_t at = 0, line = 1; at < text.size && !status; line++) {
+        const char *from = text.bytes + at, *end = memchr(from, '\n', text.size - at);
+        const size_t size = end ? (size_t)(end - from) : text.size - at;
+        const char *remark = memchr(from, '#', size);
+        const size_t used = remark ? (size_t)(remark - from) : size;
+        size_t blank = 0;
+        while (blank < used && strchr(" \t\r", from[blank]))
+            blank++;
+        if (blank < used)
+            status = add_spec(run, from, used);
+        if (status) {
+            char message[600];
+            snprintf(message, sizeof message, "%s", heed_message());
+            status = heed_fail(status, "%s, line %zu: %s", path, line, message);
+        }
+        at += size + 1;
+    }
+    free(text.bytes);
+    return status;
 }
 
 static heed_status take_specs(eval_run *run)
 {
-    const cli_list *list = &run->wanted->spec;
-    run->spec = calloc((size_t)list->count + 1, sizeof *run->spec);
-    if (!run->spec)
-        return heed_fail(HEED_NO_MEMORY, "no memory for specs");
-    for (int i = 0; i < list->count; i++) {
-        heed_status status = heed_spec_canonical(list->word[i], NULL, NULL, 0); /* is it a spec at all? */
-        if (!status && !(run->spec[i] = trimmed(list->word[i])))
-            status = heed_fail(HEED_NO_MEMORY, "no memory for specs");
-        TRY(status);
-        for (int j = 0; j < i; j++)
-            if (!strcmp(run->spec[i], run->spec[j]))
-                return heed_fail(HEED_INVALID, "--spec %.300s is given twice", run->spec[i]);
-    }
+    for (int i = 0; i < run->wanted->spec.count; i++)
+        TRY(add_spec(run, run->wanted->spec.word[i], strlen(run->wanted->spec.word[i])));
+    if (run->wanted->specs)
+        TRY(take_file(run, run->wanted->specs));
     run->evaluation.spec = (const char *const *)run->spec;
-    run->evaluation.specs = list->count;
+    run->evaluation.specs = run->specs;
     return HEED_OK;
 }
 
@@ -159,7 +192,7 @@ static heed_status begin(eval_run *run)
 static heed_status show(eval_run *run)
 {
     const eval_options *wanted = run->wanted;
-    cli_eval_row row[1 + sizeof wanted->spec.word / sizeof *wanted->spec.word];
+    cli_eval_row row[1 + MOST_SPECS];
     cli_eval_table table = {.evaluation = &run->evaluation, .results = &run->results, .row = row};
     heed_model_info info;
     heed_model_get_info(run->model, &info);
@@ -196,9 +229,8 @@ static int run_command(int argc, char **argv)
     if (!failed)
         failed = show(&run);
     status = failed ? cli_fail_message("eval") : CLI_OK;
-    for (int i = 0; run.spec && i < wanted.spec.count; i++)
+    for (int i = 0; i < run.specs; i++)
         free(run.spec[i]);
-    free(run.spec);
     heed_results_free(&run.results);
     heed_model_close(run.model);
     return status;

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_ROWS = 65, MOST_TABLES = 2 * MOST_ROWS };
+enum { MOST_ROWS = 129, MOST_TABLES = 2 * MOST_ROWS };
 
 heed_status cli_eval_draw_memory(const cli_eval_table *table, const char *path)
 {

@@ -48,7 +48,7 @@ static const cli_option options[] = {
     {0},
 };
 
-static const char *const default_policies[] = {"streaming", "snapkv", "snapkv > by_head", "tova", "expected"};
+static const char *const default_policies[] = {"streaming", "snapkv", "snapkv > by_head", "tova"};
 static const char *const default_types[] = {"f16", "q8", "keys(q8) > values(q4)", "rotated(q4)"};
 
 static void show_progress(void *context, const char *what, double done, double all)
