@@ -251,6 +251,29 @@ static int remove_folder(void **state)
     return program_folder_remove(state);
 }
 
+static void specs_come_from_a_file_too(void **state)
+{
+    (void)state;
+    FILE *file = fopen("specs", "w");
+    assert_non_null(file);
+    fputs("# two of them\n\n  cache=q8 # eight bits\r\ncache=streaming(share=0.5)", file);
+    fclose(file);
+    run("eval -m tiny --threads 1 --length 128 --tasks text --spec cache=bf16 --specs specs --csv");
+    assert_int_equal(ran.status, 0);
+    assert_non_null(strstr(ran.out, "cache=bf16"));
+    assert_non_null(strstr(ran.out, "cache=q8,"));
+    assert_non_null(strstr(ran.out, "cache=streaming(share=0.5),"));
+    file = fopen("specs", "a");
+    fputs("\ncache=streeming(share=0.5)\n", file);
+    fclose(file);
+    run("eval -m tiny --length 128 --tasks text --specs specs");
+    assert_one_sentence("specs, line 5");
+    assert_non_null(strstr(ran.err, "the nearest is 'streaming'"));
+    run("eval -m tiny --length 128 --tasks text --specs nowhere");
+    assert_one_sentence("nowhere");
+    remove("specs");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -263,6 +286,7 @@ int main(void)
         cmocka_unit_test(pictures_are_drawn_of_what_was_measured),
 #endif
         cmocka_unit_test(wrong_wishes_are_refused),
+        cmocka_unit_test(specs_come_from_a_file_too),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
