@@ -394,6 +394,14 @@ typedef struct heed_form {
     int64_t (*estimate_floats)(const heed_form_state *form, int64_t blocks);
     void (*observe)(const heed_form_state *form, const heed_observed *seen);
     void (*settle)(const heed_form_state *form, const heed_settled *seen); /* may be NULL */
+    /** Of a first selector by which queries take from what later ones see of a key: the head that votes, and
+     * vote[j] of a row of its scores, 0 where they are -inf. The sums of the votes of all earlier queries, by
+     * index, are taken off the scores of every head. With HEED_MIXES_HEADS. */
+    int (*voter)(const heed_form_state *form);
+    void (*vote)(const heed_form_state *form, const heed_row *row, float *vote);
+    /** Adds to dscore the gradient of the row's scores from that of its votes. */
+    void (*vote_backward)(const heed_form_state *form, const heed_row *row, const float *dvote,
+                          float *dscore);
 
     /* normalise: online over tiles, or by whole rows */
     /** Logits to unnormalised weights in place; keeps max and sum (of which lse is made) whatever the weights

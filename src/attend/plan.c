@@ -302,11 +302,12 @@ static heed_status sort_position(heed_pipeline *pipeline, const int *list, int c
 /* Which selectors decide by blocks, and whether nothing but selectors needs whole rows. */
 static void note_selectors(heed_pipeline *pipeline)
 {
-    pipeline->by_blocks = pipeline->recalls = -1;
+    pipeline->by_blocks = pipeline->recalls = pipeline->votes = -1;
     for (int n = 0; n < pipeline->selects; n++) {
         const heed_form_state *form = &pipeline->form[pipeline->select[n]];
         if (form->form->recall)
             pipeline->recalls = pipeline->select[n];
+        pipeline->votes = form->form->vote ? pipeline->select[n] : pipeline->votes;
         if (!form->form->block_rule)
             continue;
         pipeline->by_group |= form->form->block_rule(form).by_group;
@@ -392,6 +393,7 @@ static heed_status build_pipeline(const heed_plan *plan, heed_pipeline *pipeline
         pipeline->heads_here != plan->problem.heads)
         return heed_fail(HEED_INVALID, "heads=%s mixes all heads, so all heads must have the same spec",
                          pipeline->form[pipeline->heads].form->name);
+    TRY(heed_check_votes(plan, pipeline));
     TRY(heed_check_keys(plan, pipeline));
     return heed_check_storage(plan, spec, root[HEED_CACHE]);
 }

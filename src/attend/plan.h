@@ -56,6 +56,7 @@ typedef struct heed_pipeline {
     bool many_blocks;  /* a selector behind the first decides by blocks as well */
     bool by_group;     /* some selector takes one choice for all query heads of a kv head */
     int recalls;       /* the selector, if its choice outlives executions; else -1 */
+    int votes;         /* the selector that has votes; else -1 */
     bool causal;       /* see heed_sizes.causal */
     heed_kernel kernel;
     const char *why; /* the reason for that kernel */

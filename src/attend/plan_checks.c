@@ -37,3 +37,33 @@ heed_status heed_check_keys(const heed_plan *plan, const heed_pipeline *pipeline
                          normalise->name);
     return HEED_OK;
 }
+
+/* Votes of earlier queries on keys. */
+heed_status heed_check_votes(const heed_plan *plan, const heed_pipeline *pipeline)
+{
+    const heed_problem *p = &plan->problem;
+    if (pipeline->votes < 0)
+        return HEED_OK;
+    const heed_form_state *form = &pipeline->form[pipeline->votes];
+    const char *name = form->form->name;
+    if (pipeline->select[0] != pipeline->votes)
+        return heed_fail(HEED_UNSUPPORTED,
+                         "select=%s takes votes off scores, which goes before other selectors", name);
+    if (pipeline->form[pipeline->heads].form->flags & HEED_MIXES_HEADS)
+        return heed_fail(HEED_UNSUPPORTED,
+                         "select=%s counts the votes of one head, but heads=%s mixes scores", name,
+                         pipeline->form[pipeline->heads].form->name);
+    if (pipeline->heads_here != p->heads)
+        return heed_fail(HEED_INVALID,
+                         "select=%s counts one head's votes for all, so all heads must have the same spec",
+                         name);
+    if (form->form->voter(form) >= p->heads)
+        return heed_fail(HEED_INVALID, "select=%s: there is no head %d, there are %lld", name,
+                         form->form->voter(form), (long long)p->heads);
+    if (p->queries != p->keys)
+        return heed_fail(HEED_UNSUPPORTED,
+                         "select=%s counts the votes of all earlier queries, but of %lld keys only the last "
+                         "%lld bring their query: a text must be read in one piece",
+                         name, (long long)p->keys, (long long)p->queries);
+    return HEED_OK;
+}

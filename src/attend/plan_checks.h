@@ -6,6 +6,7 @@
 #include "attend/spec.h"
 
 /* Keys that differ from kv head to kv head, and keys that stand for several. */
+heed_status heed_check_votes(const heed_plan *plan, const heed_pipeline *pipeline);
 heed_status heed_check_keys(const heed_plan *plan, const heed_pipeline *pipeline);
 
 /* The clause `cache`, whose node is `root`: no policy, and the types of the problem. */

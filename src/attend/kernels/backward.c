@@ -53,6 +53,11 @@ static frame take_frame(heed_arena *arena, const heed_plan *plan, const heed_pip
     w->dvalue =
         heed_arena_take(arena, (size_t)w->copies.key * values * (size_t)w->value_stride, sizeof(float));
     w->lane = heed_arena_take(arena, (size_t)w->copies.lanes * (size_t)plan->slot_floats, sizeof(float));
+    if (pipeline->votes >= 0) {
+        w->steps = heed_rows_steps(plan, pipeline);
+        w->votes = heed_arena_take(arena, (size_t)(p->batch * w->steps * p->keys), sizeof(float));
+        w->blame = heed_arena_take(arena, (size_t)(p->batch * w->steps * p->keys), sizeof(float));
+    }
     return f;
 }
 

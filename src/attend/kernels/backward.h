@@ -46,6 +46,9 @@ typedef struct heed_backward_work {
     float *dkey;   /* [copies.key][batch][key_heads][M][row_stride] gradient of prepared keys */
     float *dvalue; /* [copies.key][batch][G][M][value_stride] */
     float *lane;   /* [copies.lanes][parameter floats] */
+    /* with votes [batch][steps][M]: what earlier steps voted, and the gradient of votes from later ones */
+    int64_t steps;
+    float *votes, *blame;
 } heed_backward_work;
 
 #define heed_set_lane HEED_LOCAL(heed_set_lane)
@@ -54,6 +57,7 @@ typedef struct heed_backward_work {
 #define heed_flash_backward_per_thread HEED_LOCAL(heed_flash_backward_per_thread)
 #define heed_rows_backward HEED_LOCAL(heed_rows_backward)
 #define heed_rows_copies HEED_LOCAL(heed_rows_copies)
+#define heed_rows_steps HEED_LOCAL(heed_rows_steps)
 #define heed_rows_backward_per_thread HEED_LOCAL(heed_rows_backward_per_thread)
 
 /* Points the parameter gradients of a thread's own copy of the pipeline at a lane. */
@@ -110,6 +114,8 @@ void heed_flash_backward(const heed_backward_work *work);
 heed_copies heed_flash_copies(const heed_plan *plan, const heed_pipeline *pipeline);
 size_t heed_flash_backward_per_thread(const heed_plan *plan, const heed_pipeline *pipeline);
 void heed_rows_backward(const heed_backward_work *work);
+/* Steps in which the rows of one batch entry go through: the same for all heads. */
+int64_t heed_rows_steps(const heed_plan *plan, const heed_pipeline *pipeline);
 heed_copies heed_rows_copies(const heed_plan *plan, const heed_pipeline *pipeline);
 size_t heed_rows_backward_per_thread(const heed_plan *plan, const heed_pipeline *pipeline);
 

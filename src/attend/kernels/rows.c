@@ -38,6 +38,8 @@ void heed_rows_layout(const heed_plan *plan, heed_pipeline *pipeline, size_t *sh
     *per_thread = arena.used;
     heed_arena sums = {0};
     heed_arena_take(&sums, (size_t)(pipeline->segments * p->batch * p->heads * p->keys), sizeof(float));
+    if (pipeline->votes >= 0)
+        heed_arena_take(&sums, (size_t)(p->batch * blocks * p->keys), sizeof(float));
     *shared = sums.used;
 }
 
@@ -143,7 +145,7 @@ static int64_t count_open(const heed_rows_work *w, const heed_row_head *head)
 }
 
 static void run_block(const heed_run *run, const heed_pipeline *pipeline, forward_work *work, int batch,
-                      int first_head, int heads, int64_t query0, float *key_sums)
+                      int first_head, int heads, int64_t query0, const float *votes, float *key_sums)
 {
     heed_rows_work *w = &work->rows;
     const int64_t left = run->query_count[batch] - query0;
@@ -151,6 +153,8 @@ static void run_block(const heed_run *run, const heed_pipeline *pipeline, forwar
     for (int n = 0; n < heads && rows > 0; n += w->most_heads) {
         const int here = heads - n < w->most_heads ? heads - n : w->most_heads;
         heed_rows_begin(run, pipeline, w, batch, first_head + n, here, query0, rows);
+        if (votes)
+            memcpy(w->carried, votes, (size_t)run->plan->problem.keys * sizeof *votes);
         heed_rows_weights(run, pipeline, w, 0, rows);
         for (int h = 0; h < here; h++) {
             capture(run, w, &w->head[h], key_sums);
@@ -177,6 +181,26 @@ static void add_key_sums(const heed_run *run, const heed_pipeline *pipeline, con
         }
 }
 
+/* What the queries before each block voted. All threads call it together. */
+static void count_votes(const heed_run *run, const heed_pipeline *pipeline, forward_work *work,
+                        int64_t blocks, float *votes)
+{
+    const heed_problem *p = &run->plan->problem;
+#pragma omp for schedule(dynamic, 1)
+    for (int64_t n = 0; n < p->batch * blocks; n++) {
+        const int batch = (int)(n / blocks);
+        const int64_t query0 = n % blocks * pipeline->query_block, left = run->query_count[batch] - query0;
+        const int rows = (int)(left < 0 ? 0 : left < pipeline->query_block ? left : pipeline->query_block);
+        memset(votes + n * p->keys, 0, (size_t)p->keys * sizeof *votes);
+        if (rows == 0)
+            continue;
+        heed_rows_begin(run, pipeline, &work->rows, batch, heed_voter_of(pipeline), 1, query0, rows);
+        heed_rows_scores(run, pipeline, &work->rows, 0, rows);
+        heed_rows_sum_votes(run, pipeline, &work->rows, votes + n * p->keys);
+    }
+    heed_carry_sums(votes, p->batch, blocks, p->keys, false);
+}
+
 void heed_rows_forward(const heed_run *run, const heed_pipeline *pipeline)
 {
     const heed_problem *p = &run->plan->problem;
@@ -185,12 +209,19 @@ void heed_rows_forward(const heed_run *run, const heed_pipeline *pipeline)
     const int64_t units = heed_rows_mix(pipeline) ? 1 : p->kv_heads, pieces = p->batch * units * segments;
     const int64_t heads_keys = p->heads * p->keys;
     float *sums = run->extra->capture.key_sums ? (float *)run->shared : NULL;
+    heed_arena shared = {.base = run->shared};
+    heed_arena_take(&shared, (size_t)(pipeline->segments * p->batch * heads_keys), sizeof(float));
+    float *votes = NULL;
+    if (pipeline->votes >= 0)
+        votes = heed_arena_take(&shared, (size_t)(p->batch * blocks * p->keys), sizeof(float));
     if (sums)
         memset(sums, 0, (size_t)(segments * p->batch * heads_keys) * sizeof(float));
 #pragma omp parallel num_threads(p->threads)
     {
         heed_arena arena = {.base = run->threads + (size_t)heed_thread() * run->per_thread};
         forward_work work = take_work(&arena, run->plan, pipeline);
+        if (votes)
+            count_votes(run, pipeline, &work, blocks, votes);
 #pragma omp for schedule(dynamic, 1)
         for (int64_t n = 0; n < pieces; n++) {
             /* the last blocks first: under a causal mask they are the longest. A thread stays with a kv head
@@ -202,7 +233,7 @@ void heed_rows_forward(const heed_run *run, const heed_pipeline *pipeline)
             float *key_sums = sums ? sums + (segment * p->batch + batch) * heads_keys : NULL;
             for (int64_t b = segment; b < blocks && first < last; b += segments)
                 run_block(run, pipeline, &work, batch, first, last - first, b * pipeline->query_block,
-                          key_sums);
+                          votes ? votes + (batch * blocks + b) * p->keys : NULL, key_sums);
         }
     }
     if (sums)

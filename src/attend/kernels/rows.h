@@ -55,6 +55,8 @@ typedef struct heed_rows_work {
     float *summary;      /* [most_heads][summary floats] */
     float **block_query; /* [most_heads] queries of one index as selectors by blocks take them */
     int64_t *summary_of; /* [most_heads] batch entry and key head that each is of; -1: none */
+    float *carried;      /* [stride] votes of all queries before the row at hand; with votes */
+    float *blame; /* [stride] gradient of the votes of the row at hand, from all later rows; backward */
     heed_row_work rows;
     heed_sight sight;
     /* what is at hand */
@@ -86,6 +88,12 @@ typedef struct heed_adjust_parts {
 #define heed_rows_pack_keys HEED_LOCAL(heed_rows_pack_keys)
 #define heed_rows_pack_values HEED_LOCAL(heed_rows_pack_values)
 #define heed_part_adjusts HEED_LOCAL(heed_part_adjusts)
+#define heed_rows_scores HEED_LOCAL(heed_rows_scores)
+#define heed_rows_sum_votes HEED_LOCAL(heed_rows_sum_votes)
+#define heed_rows_take_votes HEED_LOCAL(heed_rows_take_votes)
+#define heed_rows_blame HEED_LOCAL(heed_rows_blame)
+#define heed_rows_votes_backward HEED_LOCAL(heed_rows_votes_backward)
+#define heed_carry_sums HEED_LOCAL(heed_carry_sums)
 #define heed_mark_used HEED_LOCAL(heed_mark_used)
 
 /* Query heads that go through together, and rows of each at once. */
@@ -118,8 +126,34 @@ heed_adjust_parts heed_part_adjusts(const heed_pipeline *pipeline);
 
 static inline bool heed_rows_mix(const heed_pipeline *pipeline)
 {
-    return pipeline->form[pipeline->heads].form->flags & HEED_MIXES_HEADS;
+    return pipeline->form[pipeline->heads].form->flags & HEED_MIXES_HEADS || pipeline->votes >= 0;
 }
+
+/* The scores of `count` prepared rows from row0 on, -inf where closed under `where`. */
+void heed_rows_scores(const heed_run *run, const heed_pipeline *pipeline, heed_rows_work *work, int row0,
+                      int count);
+
+/* Votes of earlier queries (rows_votes.c). The rows that go through together are a step; what earlier steps
+ * gave to each key, or later ones, is carried from step to step as [batch][steps][M] sums. */
+
+/* The voting head's place among the heads that go through together. */
+static inline int heed_voter_of(const heed_pipeline *pipeline)
+{
+    const heed_form_state *form = &pipeline->form[pipeline->votes];
+    return form->form->voter(form);
+}
+/* sum [M] = the votes of rows whose scores are made, of one head. */
+void heed_rows_sum_votes(const heed_run *run, const heed_pipeline *pipeline, heed_rows_work *work,
+                         float *sum);
+/* Takes work->carried off all heads' scores, row by row, while each row's votes join it. */
+void heed_rows_take_votes(const heed_run *run, const heed_pipeline *pipeline, heed_rows_work *work);
+/* sum [M] = gradient of what was taken off, over rows and heads. */
+void heed_rows_blame(const heed_run *run, heed_rows_work *work, float *sum);
+/* Adds the gradient of the votes to the voter's dscore, from work->blame, which rows join from the last to
+ * the first. */
+void heed_rows_votes_backward(const heed_run *run, const heed_pipeline *pipeline, heed_rows_work *work);
+/* sums [lists][steps][keys] to those of the steps before each, or behind. All threads call it together. */
+void heed_carry_sums(float *sums, int64_t lists, int64_t steps, int64_t keys, bool behind);
 
 /* used[i][HEED_KEYS] = weight[i][j] != 0 (NaN counts), or open where `open` is given; returns how many
  * are. */

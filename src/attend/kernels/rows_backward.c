@@ -179,7 +179,7 @@ static void values_backward(const heed_backward_work *back, back_work *work, int
             weights_of_block(back, work, head, b);
             const float *weight = head->score + col;
             const int used = heed_mark_used(weight, NULL, w->stride, w->count, cols, work->used);
-            if (used == 0)
+            if (used == 0 || copy < 0)
                 continue;
             heed_rows_pack_values(back->run, w, head, b);
             add_transposed(work, weight, heed_few(used, w->count * cols),
@@ -443,12 +443,24 @@ static void scores_backward(const heed_backward_work *back, back_work *work, int
 
 /* ---- pieces ---- */
 
-static void rows_backward(const heed_backward_work *back, back_work *work, int row0, int count, int copy)
+/* The step of votes that begins at a row. */
+static int64_t step_of(const heed_backward_work *back, const heed_rows_work *w, int64_t query0, int row0)
+{
+    const int64_t each = (HEED_BACK_BLOCK + w->block - 1) / w->block;
+    return w->batch * back->steps + query0 / HEED_BACK_BLOCK * each + row0 / w->block;
+}
+
+/* From prepared rows to the gradient of the scores as the normaliser meets them. copy -1: nothing is added to
+ * the gradients of values. */
+static void weights_backward(const heed_backward_work *back, back_work *work, int row0, int count, int copy)
 {
     heed_rows_work *w = &work->rows;
     const heed_pipeline *own = work->own;
     const heed_form *heads = own->form[own->heads].form;
-    const heed_adjust_parts parts = heed_part_adjusts(own);
+    const int64_t keys = back->run->plan->problem.keys;
+    if (own->votes >= 0)
+        memcpy(w->carried, back->votes + step_of(back, w, w->head[0].query.query0, row0) * keys,
+               (size_t)keys * sizeof(float));
     heed_rows_weights(back->run, own, w, row0, count);
     if (w->first == w->last)
         return;
@@ -460,6 +472,23 @@ static void rows_backward(const heed_backward_work *back, back_work *work, int r
         normalise_backward(back, work, head);
         modify_backward(back, work, head);
         zero_closed(w, head->open, NULL, head->dscore);
+    }
+}
+
+static void rows_backward(const heed_backward_work *back, back_work *work, int row0, int count, int copy)
+{
+    heed_rows_work *w = &work->rows;
+    const heed_pipeline *own = work->own;
+    const heed_form *heads = own->form[own->heads].form;
+    const heed_adjust_parts parts = heed_part_adjusts(own);
+    const int64_t keys = back->run->plan->problem.keys;
+    weights_backward(back, work, row0, count, copy);
+    if (w->first == w->last)
+        return;
+    if (own->votes >= 0) {
+        memcpy(w->blame, back->blame + step_of(back, w, w->head[0].query.query0, row0) * keys,
+               (size_t)keys * sizeof(float));
+        heed_rows_votes_backward(back->run, own, w);
     }
     for (int h = 0; h < w->heads && heed_rows_mix(own); h++)
         zero_closed(w, work->any, NULL, w->head[h].scored); /* what they hold elsewhere may be NaN */
@@ -492,6 +521,46 @@ static void piece_backward(const heed_backward_work *back, back_work *work, int6
     }
 }
 
+int64_t heed_rows_steps(const heed_plan *plan, const heed_pipeline *pipeline)
+{
+    const int block = heed_rows_at_once(plan, pipeline, true);
+    return (plan->problem.queries + HEED_BACK_BLOCK - 1) / HEED_BACK_BLOCK *
+           ((HEED_BACK_BLOCK + block - 1) / block);
+}
+
+/* Fills back->votes, or back->blame. All threads call it together. */
+static void carry_votes(const heed_backward_work *back, back_work *work, bool blame)
+{
+    const heed_run *run = back->run;
+    const heed_problem *p = &run->plan->problem;
+    heed_rows_work *w = &work->rows;
+    float *sums = blame ? back->blame : back->votes;
+    const int64_t each = (HEED_BACK_BLOCK + w->block - 1) / w->block;
+    for (int f = 0; f < work->own->forms; f++)
+        memset(work->own->form[f].grad, 0, sizeof work->own->form[f].grad);
+#pragma omp for schedule(dynamic, 1)
+    for (int64_t n = 0; n < p->batch * back->steps; n++) {
+        const int batch = (int)(n / back->steps), row0 = (int)(n % back->steps % each * w->block);
+        const int64_t query0 = n % back->steps / each * HEED_BACK_BLOCK;
+        const int rows = (int)clamp(run->query_count[batch] - query0, 0, HEED_BACK_BLOCK);
+        const int count = (int)clamp(rows - row0, 0, w->block);
+        memset(sums + n * p->keys, 0, (size_t)p->keys * sizeof *sums);
+        if (count == 0)
+            continue;
+        heed_rows_begin(run, work->own, w, batch, blame ? 0 : heed_voter_of(work->own),
+                        blame ? work->own->heads_here : 1, query0, rows);
+        if (blame) {
+            weights_backward(back, work, row0, count, -1);
+            if (w->first < w->last)
+                heed_rows_blame(run, w, sums + n * p->keys);
+        } else {
+            heed_rows_scores(run, work->own, w, row0, count);
+            heed_rows_sum_votes(run, work->own, w, sums + n * p->keys);
+        }
+    }
+    heed_carry_sums(sums, p->batch, back->steps, p->keys, blame);
+}
+
 void heed_rows_backward(const heed_backward_work *back)
 {
     const heed_run *run = back->run;
@@ -503,6 +572,8 @@ void heed_rows_backward(const heed_backward_work *back)
         heed_arena arena = {.base = run->threads + (size_t)heed_thread() * run->per_thread};
         back_work work = take_work(&arena, run->plan, back->pipeline);
         *work.own = *back->pipeline;
+        for (int blame = 0; blame < 2 && back->votes; blame++)
+            carry_votes(back, &work, blame);
 #pragma omp for schedule(dynamic, 1)
         for (int lane = 0; lane < back->copies.lanes; lane++) {
             heed_set_lane(back, work.own, lane);

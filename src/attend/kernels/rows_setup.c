@@ -140,6 +140,10 @@ heed_rows_work heed_take_rows(heed_arena *arena, const heed_plan *plan, const he
     float *lines = heed_arena_take(arena, 3 * cols, sizeof(float));
     for (int i = 0; i < 3 && lines; i++)
         work.line[i] = lines + i * work.stride;
+    if (pipeline->votes >= 0) {
+        work.carried = heed_arena_take(arena, cols, sizeof(float));
+        work.blame = heed_arena_take(arena, cols, sizeof(float));
+    }
     work.rescale = heed_arena_take(arena, (cols / HEED_ROW_TILE + 1) * HEED_STRIP, sizeof(float));
     for (int i = 0; i < 2; i++)
         work.plane[i] = heed_arena_take(arena, heads, sizeof(float *));

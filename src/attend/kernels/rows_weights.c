@@ -287,7 +287,8 @@ static void select_row(const heed_run *run, const heed_pipeline *pipeline, heed_
             view.block_query = (const float *const *)work->block_query;
             view.block_queries = make_block_queries(run, pipeline, work, form, head, query);
         }
-        form->form->choose(form, &view);
+        if (form->form->choose)
+            form->form->choose(form, &view);
         if (form->form->summary_floats)
             summary += form->form->summary_floats(form, pipeline->row_dim, form->sizes.keys);
     }
@@ -423,6 +424,19 @@ static void normalise_rows(const heed_run *run, const heed_pipeline *pipeline, h
     }
 }
 
+void heed_rows_scores(const heed_run *run, const heed_pipeline *pipeline, heed_rows_work *work, int row0,
+                      int count)
+{
+    const heed_adjust_parts parts = heed_part_adjusts(pipeline);
+    work->row0 = row0;
+    work->count = count;
+    look(run, pipeline, work);
+    score_blocks(run, pipeline, work, parts.whole);
+    adjust_rows(run, pipeline, work, &parts);
+    for (int h = 0; h < work->heads; h++)
+        close_rows(work, &work->head[h]);
+}
+
 void heed_rows_weights(const heed_run *run, const heed_pipeline *pipeline, heed_rows_work *work, int row0,
                        int count)
 {
@@ -436,9 +450,12 @@ void heed_rows_weights(const heed_run *run, const heed_pipeline *pipeline, heed_
     for (int h = 0; h < work->heads; h++)
         copy_plane(work, work->head[h].score, work->head[h].scored);
     mix_heads(pipeline, work, heads->mix_scores);
+    for (int h = 0; h < work->heads; h++)
+        close_rows(work, &work->head[h]);
+    if (pipeline->votes >= 0)
+        heed_rows_take_votes(run, pipeline, work);
     for (int h = 0; h < work->heads; h++) {
         heed_row_head *head = &work->head[h];
-        close_rows(work, head);
         select_rows(run, pipeline, work, head);
         heed_tile tile =
             heed_rows_tile(run, pipeline, work, head, 0, count, work->first, (int)(work->last - work->first));
