@@ -121,6 +121,43 @@ HEED_API heed_status heed_session_cut(heed_session *session, int64_t sequence, i
  * one of the two changes them. What @p to held is forgotten. Fails as heed_session_cut does. */
 HEED_API heed_status heed_session_share(heed_session *session, int64_t from, int64_t to, int64_t length);
 
+/** Puts what sequence @p from holds behind what @p to holds, as a passage that was read by itself: its keys
+ * move to their places, values stay, and pages are shared where nothing has to move. Its tokens have not seen
+ * what stands before it; what is read afterwards sees all (windows as far as they reach). Keys in quantised
+ * caches are rounded once more. @return HEED_UNSUPPORTED with cache policies, with positions whose keys
+ * cannot be moved and with learnt ones; HEED_INVALID where the context is too short */
+HEED_API heed_status heed_session_splice(heed_session *session, int64_t from, int64_t to);
+
+/** Passages that were read by themselves, kept for prompts to come: in sequences of a session, found by their
+ * tokens, the one used longest ago going first where room ends. */
+typedef struct heed_passages heed_passages;
+
+/** Sequences @p first to @p first + @p count - 1 of @p session, which nobody else uses, hold up to @p
+ * most_bytes of pages. With @p folder passages are also kept there as saved sessions and found again by other
+ * processes; NULL: they are not. The session must outlive it. */
+HEED_API heed_status heed_passages_create(heed_passages **passages, heed_session *session, int64_t first,
+                                          int64_t count, size_t most_bytes, const char *folder);
+HEED_API void heed_passages_free(heed_passages *passages);
+
+/** Where a passage came from. */
+typedef enum heed_passage_source {
+    HEED_PASSAGE_READ = 0, /**< it was read by the model */
+    HEED_PASSAGE_KEPT,     /**< held since it was last used */
+    HEED_PASSAGE_FILE,     /**< from the folder */
+} heed_passage_source;
+
+/** Puts a passage behind what sequence @p to holds, see heed_session_splice; reads it if it is not kept. */
+HEED_API heed_status heed_passages_add(heed_passages *passages, int64_t to, const int32_t *tokens,
+                                       int64_t count, heed_passage_source *source);
+
+/** What is kept and what became of requests. */
+typedef struct heed_passages_usage {
+    int64_t kept, dropped; /**< passages held; that had to go for others */
+    size_t bytes;          /**< of pages of those held; shared ones count */
+    int64_t source[3];     /**< requests by heed_passage_source */
+} heed_passages_usage;
+HEED_API void heed_passages_get_usage(const heed_passages *passages, heed_passages_usage *usage);
+
 /** Writes what a sequence holds: tokens, keys, values, positions, policies' state. Aside and renamed, with a
  * version, checksums and the model's fingerprint. */
 HEED_API heed_status heed_session_save(const heed_session *session, int64_t sequence, const char *path);

@@ -224,3 +224,26 @@ heed_status heed_pages_share_list(heed_pages *pages, int64_t from, int64_t to, i
     return share_list(pages, layer, heed_pages_list(pages, from, layer, head),
                       heed_pages_list(pages, to, layer, head));
 }
+
+heed_status heed_pages_join(heed_pages *pages, int64_t from_sequence, int64_t to_sequence, int64_t layer,
+                            int64_t head, int64_t place)
+{
+    const heed_kept_keys *from = heed_pages_list(pages, from_sequence, layer, head);
+    heed_kept_keys *to = heed_pages_list(pages, to_sequence, layer, head);
+    const heed_pages_layer *l = &pages->layer[layer];
+    heed_pool *pool = &pages->pool[l->pool];
+    const int64_t held = heed_pages_for(to->count), more = heed_pages_for(from->count);
+    if (more > l->pages_each - held)
+        return heed_fail(HEED_INVALID, "%lld keys after %lld are more than the %lld that a layer may hold",
+                         (long long)from->count, (long long)to->count, (long long)l->most);
+    TRY(heed_pool_promise(pool, more));
+    for (int64_t p = 0; p < more; p++) {
+        heed_pool_hold(pool, from->page[p]);
+        to->page[held + p] = from->page[p];
+    }
+    to->start = to->count ? to->start : place;
+    if (to->summed == to->count)
+        to->summed += from->summed;
+    set_count(pages, layer, to, to->count + from->count);
+    return HEED_OK;
+}

@@ -101,6 +101,10 @@ int64_t heed_pages_keep(heed_pages *pages, int64_t sequence, int64_t layer, int6
 heed_status heed_pages_share(heed_pages *pages, int64_t from, int64_t to);
 /* The same of one kv head of one layer only. */
 heed_status heed_pages_share_list(heed_pages *pages, int64_t from, int64_t to, int64_t layer, int64_t head);
+/* Puts what `from` holds in a list without places behind what `to` holds there, whose last page is full: the
+ * pages are shared. Fails as heed_pages_append does. */
+heed_status heed_pages_join(heed_pages *pages, int64_t from, int64_t to, int64_t layer, int64_t head,
+                            int64_t place);
 void heed_pages_clear(heed_pages *pages, int64_t sequence);
 
 /* Makes the pages of keys first... of a list its own, so that they may be written. */
