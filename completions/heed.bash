@@ -70,7 +70,7 @@ _heed()
         [[ $word == -* ]] || COMPREPLY=($(compgen -f -- "$word"))
         ;;
     run)
-        COMPREPLY=($(compgen -W "--model --prompt --file --tokens --chat --system --attention --compare --session --cache --cache-ram --cache-file --exact
+        COMPREPLY=($(compgen -W "--model --prompt --file --tokens --chat --system --attention --compare --session --passage --passage-cache --cache --cache-ram --cache-file --exact
             --threads --temperature --top-k --top-p --min-p --repetition --frequency --presence --penalty-window --seed
             --stop --context --truncate --parse-special --json --help" -- "$word"))
         ;;

@@ -19,6 +19,10 @@ static const cli_option options[] = {
                     "answer with this attention too, and compare; several times"),
     CLI_TEXT_OPTION(run_options, session, "session", "FILE",
                     "go on from a saved session as far as the prompt agrees with it, and save at the end"),
+    CLI_LIST_OPTION(run_options, passage, "passage", "FILE",
+                    "a text before the prompt that is read by itself, and kept; several times"),
+    CLI_TEXT_OPTION(run_options, passage_cache, "passage-cache", "FOLDER",
+                    "keep read passages there for other runs, and take them from there"),
     CLI_NUMBER_OPTION(run_options, temperature, "temperature", 0.0, 100.0, "0 takes the likeliest token; 0"),
     CLI_WHOLE_OPTION(run_options, top_k, "top-k", 0, 1 << 24, "draw among the N likeliest tokens; 0: all"),
     CLI_NUMBER_OPTION(run_options, top_p, "top-p", 0.0, 1.0,
@@ -59,6 +63,7 @@ heed_status run_open_form(run_state *run, int64_t context, const char *spec)
                                     .seed = (uint64_t)o->seed};
     heed_session_options wanted = cli_session_options(&o->use, context);
     wanted.attention = spec;
+    wanted.sequences = 1 + o->passage.count;
     form->spec = spec;
     g->model = run->model;
     g->most = o->most;
@@ -110,7 +115,11 @@ static heed_status read_prompt(run_state *run)
 {
     cli_text text;
     TRY(cli_read_text(&run->options.use, &text));
-    const heed_status status = cli_tokens_of(run->model, &run->options.use, &text, &run->prompt);
+    const run_options *o = &run->options;
+    const heed_status status =
+        o->passage.count ? heed_tokenize(heed_model_tokenizer(run->model), text.bytes, text.size,
+                                         o->use.parse_special ? HEED_PARSE_SPECIAL : 0, &run->prompt)
+                         : cli_tokens_of(run->model, &o->use, &text, &run->prompt);
     free(text.bytes);
     return status;
 }
@@ -142,6 +151,7 @@ static heed_status write_forms(run_state *run)
         TRY(run_open_form(run, context, specs[i]));
     TRY(run_load(run));
     TRY(run_fit_prompt(run, shortest_limit(run)));
+    TRY(run_splice_passages(run));
     for (int i = 0; i < forms && !cli_interrupted(); i++) {
         if (forms > 1 && !run->options.use.json)
             printf("%s--- %s ---\n", i ? "\n" : "", specs[i] ? specs[i] : "the model's own attention");
@@ -165,9 +175,18 @@ static heed_status run_model(run_state *run)
                 (long long)run->options.use.context, (long long)run->info.context);
     if (run->options.system && !run->options.chat)
         return heed_fail(HEED_INVALID, "--system goes with --chat");
+    if (run->options.passage.count && (run->options.chat || run->options.compare.count ||
+                                       run->options.session || run->options.use.truncate != CLI_CUT_NOTHING))
+        return heed_fail(
+            HEED_INVALID,
+            "--passage goes without --chat, --compare, --session and --truncate: passages stand before "
+            "one prompt, whole");
+    if (run->options.passage_cache && !run->options.passage.count)
+        return heed_fail(HEED_INVALID, "--passage-cache goes with --passage");
     if (run->options.chat)
         return run_chat(run);
     TRY(read_prompt(run));
+    TRY(run_read_passages(run));
     TRY(write_forms(run));
     for (int i = 0; i < run->forms && run->options.use.json; i++)
         run_print_json(run, i);
@@ -193,6 +212,7 @@ static int run_command(int argc, char **argv)
         cli_generation_free(&run.form[i].generation);
         heed_divergence_free(&run.form[i].difference);
     }
+    run_free_passages(&run);
     heed_tokens_free(&run.prompt);
     heed_model_close(run.model);
     return status;
@@ -202,8 +222,10 @@ const cli_command cli_run = {
     .name = "run",
     .arguments = "-m MODEL -p PROMPT",
     .summary = "a model goes on with a text",
-    .details = "The text comes on standard output, figures on standard error. Ctrl-C ends it with what was "
-               "written.\n",
+    .details =
+        "The text comes on standard output, figures on standard error. Ctrl-C ends it with what was "
+        "written.\n"
+        "Passages are read from position 0 each and moved to their places; the prompt sees them all.\n",
     .example = "heed run -m smollm2 -p \"The capital of France is\" -n 20\n"
                "heed run -m smollm2 --chat -p \"Name three colours.\" -n 30 --compare \"where=causal & "
                "window(32)\"\n",

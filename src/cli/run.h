@@ -11,8 +11,15 @@ typedef struct run_options {
     const char *system, *session;
     int64_t most, seed, top_k, penalty_window;
     double temperature, top_p, min_p, repetition, frequency, presence;
-    cli_list stop, compare;
+    cli_list stop, compare, passage;
+    const char *passage_cache;
 } run_options;
+
+/* A text that is read by itself and stands before the prompt. */
+typedef struct run_passage {
+    heed_tokens tokens;
+    heed_passage_source source;
+} run_passage;
 
 /* One form of attention and what it wrote. */
 typedef struct run_form {
@@ -32,6 +39,8 @@ typedef struct run_state {
     int64_t dropped;
     run_form form[RUN_MOST_FORMS];
     int forms;
+    run_passage *passage; /* [options.passage.count] */
+    double passage_seconds;
 } run_state;
 
 /* A session, a sampler and stop strings for a form. */
@@ -41,6 +50,14 @@ heed_status run_load(run_state *run);
 heed_status run_save(const run_state *run);
 /* Cuts the prompt where --truncate says, or refuses one that does not fit. */
 heed_status run_fit_prompt(run_state *run, int64_t context);
+
+/* --passage: the tokens of all passages go before those of the prompt; then the form's session takes them in.
+ * run_passages.c */
+heed_status run_read_passages(run_state *run);
+heed_status run_splice_passages(run_state *run);
+void run_print_passages(const run_state *run);
+void run_add_passages(const run_state *run, cJSON *line);
+void run_free_passages(run_state *run);
 
 /* A conversation: a line of standard input a turn, or one turn with -p. run_chat.c */
 heed_status run_chat(run_state *run);

@@ -102,6 +102,7 @@ static void print_line(const run_state *run)
     const run_form *form = &run->form[0];
     const cli_generation *g = &form->generation;
     print_dropped(run);
+    run_print_passages(run);
     fprintf(stderr, "%lld tokens read", (long long)g->read);
     if (g->reused)
         fprintf(stderr, " and %lld reused", (long long)g->reused);
@@ -194,6 +195,7 @@ void run_print_json(const run_state *run, int i)
     cJSON_AddNumberToObject(line, "context", (double)form->session.context);
     cJSON_AddNumberToObject(line, "cache_token_bytes", form->session.cache_token_bytes);
     add_usage(line, g->session);
+    run_add_passages(run, line);
     cJSON_AddStringToObject(line, "kernels", run->info.kernels);
     if (i > 0 && form->difference.positions > 0)
         add_difference(line, &form->difference);
