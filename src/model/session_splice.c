@@ -36,6 +36,11 @@ static heed_status check_layers(const heed_session *session)
             "%s has learnt a vector for each position, which is in all that a passage holds, so it "
             "cannot move to another place",
             c->architecture);
+    if (session->prune.form)
+        return heed_fail(
+            HEED_UNSUPPORTED,
+            "cache=%s stops tokens of a prompt at a layer, so layers hold different tokens of a passage",
+            session->prune.form->name);
     for (int64_t l = 0; l < c->layers; l++) {
         if (session->layer[l].chain)
             return heed_fail(
@@ -149,6 +154,8 @@ static heed_status splice_layer(heed_session *session, int64_t l, int64_t from_s
     heed_past *past = heed_past_of(session, to_sequence, l);
     const int64_t gone = passage->gone ? offset + passage->gone : 0;
     past->gone = gone > past->gone ? gone : past->gone;
+    if (heed_session_remembers(session, l)) /* what was chosen is chosen anew */
+        heed_session_memory(session, to_sequence, l)->keys = -1;
     return HEED_OK;
 }
 
