@@ -23,6 +23,27 @@ static void mark(const heed_choice *choice, int64_t first, int64_t end, uint8_t 
         state[u] |= flag;
 }
 
+/* One row of a run of `count` keys. */
+static void see_pairs(const heed_choice *choice, int64_t row, int64_t key0, const uint8_t *open, int count)
+{
+    uint8_t *state = choice->state + row * choice->stride;
+    int64_t u = key0 / choice->unit, next = (u + 1) * choice->unit - key0;
+    for (int j = 0; j < count; u++, next += choice->unit) {
+        const int end = next < count ? (int)next : count;
+        int any = 0, all = 1;
+        for (; j < end; j++) {
+            any |= open[j];
+            all &= open[j];
+        }
+        state[u] |= (any ? HEED_SEEN : 0) | (all ? 0 : HEED_UNSEEN);
+    }
+    int end = count;
+    while (end > 0 && !open[end - 1])
+        end--;
+    if (end > 0 && key0 + end - 1 > choice->last[row])
+        choice->last[row] = key0 + end - 1;
+}
+
 /* A run of HEED_SUB keys that is open to some pairs only. */
 static void see_partly(const heed_run *run, const heed_pipeline *pipeline, const heed_query_block *query,
                        int first, int rows, int64_t row0, int64_t key0, const heed_choice *choice,
@@ -50,15 +71,8 @@ static void see_partly(const heed_run *run, const heed_pipeline *pipeline, const
                                 .contiguous = query->contiguous && contiguous,
                                 .inputs = heed_inputs_of(run, group)};
         const uint8_t *open = heed_mask_tile(run, pipeline, &tile, sight);
-        for (int r = 0; r < here; r++) {
-            uint8_t *state = choice->state + (row0 + i + r) * choice->stride;
-            int64_t *last = &choice->last[row0 + i + r];
-            for (int j = 0; j < count; j++) {
-                const bool is_open = open[r * HEED_KEYS + j];
-                state[(key0 + j) / choice->unit] |= is_open ? HEED_SEEN : HEED_UNSEEN;
-                *last = is_open && key0 + j > *last ? key0 + j : *last;
-            }
-        }
+        for (int r = 0; r < here; r++)
+            see_pairs(choice, row0 + i + r, key0, open + r * HEED_KEYS, count);
     }
 }
 
@@ -141,6 +155,13 @@ static bool see_alike(const heed_choice *choice, int heads, int row, int64_t apa
     return alike;
 }
 
+/* Whether the rows of a head that go through together have the same values. */
+static bool same_values(const heed_form_state *form)
+{
+    const heed_block_rule rule = form->form->block_rule(form);
+    return !form->form->block_query || (rule.queries > 1 && !rule.by_group);
+}
+
 static void decide_row(const heed_form_state *form, const heed_choice *choice, int64_t row,
                        const float *estimate, float *work)
 {
@@ -160,10 +181,37 @@ static void decide_row(const heed_form_state *form, const heed_choice *choice, i
         state[u] = view.value[u] == -INFINITY ? HEED_UNSEEN : state[u];
 }
 
+/* Rows of one head of the same values, which decide the same where they see the same of the blocks before the
+ * same current one. */
+static void decide_alike(const heed_form_state *form, const heed_choice *choice, int64_t row0, int rows,
+                         const float *estimate, float *work)
+{
+    for (int64_t row = row0, next; row < row0 + rows; row = next) {
+        uint8_t *state = choice->state + row * choice->stride;
+        const int64_t current = choice->last[row] < 0 ? -1 : choice->last[row] / choice->unit;
+        next = row + 1;
+        while (current >= 0 && next < row0 + rows && choice->last[next] >= 0 &&
+               choice->last[next] / choice->unit == current &&
+               !memcmp(state, choice->state + next * choice->stride, (size_t)current))
+            next++;
+        decide_row(form, choice, row, estimate, work);
+        for (int64_t r = row + 1; r < next; r++) {
+            uint8_t *other = choice->state + r * choice->stride;
+            memcpy(other, state, (size_t)current);
+            other[current] = state[current] == HEED_UNSEEN ? HEED_UNSEEN : other[current];
+        }
+    }
+}
+
 void heed_choice_decide(const heed_pipeline *pipeline, const heed_choice *choice, int heads, int rows,
                         int64_t apart, float *work)
 {
     const heed_form_state *form = heed_block_selector(pipeline);
+    if (same_values(form)) {
+        for (int h = 0; h < heads; h++)
+            decide_alike(form, choice, h * apart, rows, NULL, work);
+        return;
+    }
     const bool by_group = form->form->block_rule(form).by_group;
     for (int i = 0; i < rows; i++) {
         const bool alike = by_group && see_alike(choice, heads, i, apart);
@@ -182,8 +230,11 @@ void heed_choice_decide(const heed_pipeline *pipeline, const heed_choice *choice
 void heed_choice_decide_from(const heed_pipeline *pipeline, const heed_choice *choice, int64_t row0, int rows,
                              const float *estimate, float *work)
 {
-    for (int i = 0; i < rows; i++)
-        decide_row(heed_block_selector(pipeline), choice, row0 + i, estimate, work);
+    const heed_form_state *form = heed_block_selector(pipeline);
+    for (int i = 0; i < rows && !same_values(form); i++)
+        decide_row(form, choice, row0 + i, estimate, work);
+    if (same_values(form))
+        decide_alike(form, choice, row0, rows, estimate, work);
 }
 
 /* ---- summaries ---- */
