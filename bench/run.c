@@ -106,7 +106,8 @@ static bool make_summaries(subject *s)
         for (int64_t j = 0; ok && j < M; j++) {
             heed_load(s->work->kv_type, (const char *)s->k.data + g * s->k.stride[1] + j * s->k.stride[2],
                       row, D);
-            ok = heed_plan_summarise(s->plan, (int)g, M, j, row, D, 1, s->summaries + g * each) == HEED_OK;
+            ok = heed_plan_summarise(s->plan, NULL, (int)g, M, j, row, D, 1, s->summaries + g * each) ==
+                 HEED_OK;
         }
     free(row);
     s->extra.summaries = heed_tensor_dense(s->summaries, HEED_F32, 3, (int64_t[]){1, G, each});

@@ -3,7 +3,7 @@
 _heed()
 {
     local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]} command=${COMP_WORDS[1]}
-    local commands="attend explain forms random info convert tokenize run logits perplexity compare eval tune embed map cache train bench help"
+    local commands="attend explain forms random info convert tokenize run logits perplexity compare eval tune calibrate embed map cache train bench help"
     COMPREPLY=()
 
     if ((COMP_CWORD == 1)); then
@@ -29,7 +29,7 @@ _heed()
     --pooling) COMPREPLY=($(compgen -W "mean cls last" -- "$word")) && return ;;
     --truncate) COMPREPLY=($(compgen -W "tail head middle error" -- "$word")) && return ;;
     --suite) COMPREPLY=($(compgen -W "quick long" -- "$word")) && return ;;
-    --resume | --picture | --grid) COMPREPLY=($(compgen -f -- "$word")) && return ;;
+    --resume | --picture | --grid | --params) COMPREPLY=($(compgen -f -- "$word")) && return ;;
     -m | --model | -f | --file) COMPREPLY=($(compgen -f -- "$word")) && return ;;
     -o | --output) COMPREPLY=($(compgen -f -- "$word")) && return ;;
     --threads | --layer | --top | --seed | --shape | --spec | --rounds | --only) return ;;
@@ -70,36 +70,40 @@ _heed()
         [[ $word == -* ]] || COMPREPLY=($(compgen -f -- "$word"))
         ;;
     run)
-        COMPREPLY=($(compgen -W "--model --prompt --file --tokens --chat --system --attention --compare --session --passage --passage-cache --cache --cache-ram --cache-file --exact
+        COMPREPLY=($(compgen -W "--model --prompt --file --tokens --chat --system --attention --params --compare --session --passage --passage-cache --cache --cache-ram --cache-file --exact
             --threads --temperature --top-k --top-p --min-p --repetition --frequency --presence --penalty-window --seed
             --stop --context --truncate --parse-special --json --help" -- "$word"))
         ;;
     logits)
-        COMPREPLY=($(compgen -W "--model --prompt --file --top --positions --attention --cache --cache-ram --cache-file --exact --threads
+        COMPREPLY=($(compgen -W "--model --prompt --file --top --positions --attention --params --cache --cache-ram --cache-file --exact --threads
             --parse-special --json --help" -- "$word"))
         ;;
     cache)
-        COMPREPLY=($(compgen -W "show --model --prompt --file --output --context --attention --cache --cache-ram --cache-file --exact --threads
+        COMPREPLY=($(compgen -W "show --model --prompt --file --output --context --attention --params --cache --cache-ram --cache-file --exact --threads
             --parse-special --json --help" -- "$word"))
         [[ $word == -* ]] || COMPREPLY+=($(compgen -f -- "$word"))
         ;;
     map)
-        COMPREPLY=($(compgen -W "--model --prompt --file --output --layer --head --grid --tokens --summary --attention --cache
+        COMPREPLY=($(compgen -W "--model --prompt --file --output --layer --head --grid --tokens --summary --attention --params --cache
             --cache-ram --cache-file --exact --threads --truncate --parse-special --json --help" -- "$word"))
         ;;
     compare)
-        COMPREPLY=($(compgen -W "--model --prompt --file --spec --context --attention --cache --cache-ram --cache-file --exact --threads --parse-special --json --help" -- "$word"))
+        COMPREPLY=($(compgen -W "--model --prompt --file --spec --context --attention --params --cache --cache-ram --cache-file --exact --threads --parse-special --json --help" -- "$word"))
         [[ $word == -* ]] || COMPREPLY=($(compgen -f -- "$word"))
         ;;
     eval)
-        COMPREPLY=($(compgen -W "--model --spec --specs --suite --tasks --length --seed --apart --resume --picture --grid --attention --cache
+        COMPREPLY=($(compgen -W "--model --spec --specs --suite --tasks --length --seed --apart --resume --picture --grid --attention --params --cache
             --exact --threads --json --csv --help" -- "$word"))
         ;;
     tune)
         COMPREPLY=($(compgen -W "--model --budget --method --policy --type --length --seed --apart --resume --heads --exact --threads --json --help" -- "$word"))
         ;;
+    calibrate)
+        COMPREPLY=($(compgen -W "--model --attention --output --tokens --window --exact --threads --parse-special --json --help" -- "$word"))
+        [[ $word == -* ]] || COMPREPLY=($(compgen -f -- "$word"))
+        ;;
     perplexity)
-        COMPREPLY=($(compgen -W "--model --context --stream --score --attention --cache --cache-ram --cache-file --exact --threads --parse-special --json --help" \
+        COMPREPLY=($(compgen -W "--model --context --stream --score --attention --params --cache --cache-ram --cache-file --exact --threads --parse-special --json --help" \
             -- "$word"))
         [[ $word == -* ]] || COMPREPLY=($(compgen -f -- "$word"))
         ;;

@@ -192,11 +192,11 @@ static void summaries_are_checked(void **state)
     float x[64 * 8] = {0};
     assert_int_equal(heed_plan_create(&plan, "select=quest", &with), HEED_OK);
     assert_int_equal(heed_plan_summary_floats(plan, 64), 4 * 2 * 8);
-    assert_int_equal(heed_plan_summarise(plan, 0, 64, 60, x, 8, 5, x), HEED_INVALID);
-    assert_int_equal(heed_plan_summarise(plan, 1, 64, 0, x, 8, 5, x), HEED_INVALID);
+    assert_int_equal(heed_plan_summarise(plan, NULL, 0, 64, 60, x, 8, 5, x), HEED_INVALID);
+    assert_int_equal(heed_plan_summarise(plan, NULL, 1, 64, 0, x, 8, 5, x), HEED_INVALID);
     heed_plan_free(plan);
     assert_int_equal(heed_plan_create(&plan, "select=quest", &problem), HEED_OK);
-    assert_int_equal(heed_plan_summarise(plan, 0, 64, 0, x, 8, 5, x), HEED_INVALID);
+    assert_int_equal(heed_plan_summarise(plan, NULL, 0, 64, 0, x, 8, 5, x), HEED_INVALID);
     heed_plan_free(plan);
 }
 

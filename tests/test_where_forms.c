@@ -483,15 +483,16 @@ static void every_form_is_described(void **unused)
 {
     (void)unused;
     const heed_form *const *form = heed_registry_stage(HEED_ISA_PORTABLE, HEED_WHERE);
-    size_t count = 0;
+    size_t count = 0, with_tensors = 0;
     for (; form[count]; count++) {
         assert_int_equal(form[count]->stage, HEED_WHERE);
         assert_non_null(form[count]->summary);
         assert_non_null(form[count]->formula);
         assert_non_null(form[count]->mask);
-        assert_non_null(find(form[count]->name));
+        with_tensors += form[count]->params != NULL; /* test_calibrated_forms.c */
+        assert_true(form[count]->params || find(form[count]->name));
     }
-    assert_int_equal(count, sizeof forms / sizeof *forms);
+    assert_int_equal(count - with_tensors, sizeof forms / sizeof *forms);
 }
 
 int main(void)

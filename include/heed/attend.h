@@ -223,9 +223,11 @@ HEED_API heed_status heed_plan_move_keys(const heed_plan *plan, const heed_new_k
 HEED_API int64_t heed_plan_summary_floats(const heed_plan *plan, int64_t keys);
 /** Takes prepared keys first... into the summary of one kv head, a summary of `capacity` keys (problem.keys,
  * or the keys of a page, first then counted from its start); keys come in order, and again from a block's
- * start after the cache was cut there. @return HEED_INVALID */
-HEED_API heed_status heed_plan_summarise(const heed_plan *plan, int kv_head, int64_t capacity, int64_t first,
-                                         const float *keys, int64_t stride, int64_t count, float *summary);
+ * start after the cache was cut there. params: as in heed_extra, of selectors that summarise by tensors.
+ * @return HEED_INVALID */
+HEED_API heed_status heed_plan_summarise(const heed_plan *plan, const heed_tensor *params, int kv_head,
+                                         int64_t capacity, int64_t first, const float *keys, int64_t stride,
+                                         int64_t count, float *summary);
 
 /** Sizes of a memory of up to `keys` keys, as selectors with HEED_WITH_MEMORY take it; 0 and 0 without any.
  */

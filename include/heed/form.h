@@ -303,14 +303,64 @@ enum heed_form_flags {
     HEED_ROTATES = 1024,       /**< a position form of which a spec may hold one only */
     HEED_SHARES_SCALE =
         16384, /**< a score whose scale is also that of position forms which add products of the query */
-    HEED_SCATTERS = 8192,     /**< a `where` whose open blocks do not lie together */
-    HEED_KEEPS_MOMENT = 4096, /**< a normaliser whose weights are a constant times exp(logit - max): moment
-                                 gives the entropy */
-    HEED_SCALES_ROWS = 65536, /**< prepare_key multiplies a row by a number that depends on its length, so
-                                 rotated rows may be rotated further after it */
+    HEED_SCATTERS = 8192,       /**< a `where` whose open blocks do not lie together */
+    HEED_KEEPS_MOMENT = 4096,   /**< a normaliser whose weights are a constant times exp(logit - max): moment
+                                   gives the entropy */
+    HEED_SCALES_ROWS = 65536,   /**< prepare_key multiplies a row by a number that depends on its length, so
+                                   rotated rows may be rotated further after it */
+    HEED_SEES_BY_HEAD = 131072, /**< a `where` that differs from query head to query head */
     HEED_MODIFIER =
         2048, /**< a normalise form that changes logits by `adjust` and chains before another (softcap) */
 };
+
+/** What a form is shown of one kv head of one layer while a model reads a window of text. */
+typedef struct heed_shown {
+    int kv_head, group; /**< the query heads kv_head group .. kv_head group + group - 1 share it */
+    int64_t tokens;     /**< of the window */
+    int64_t span;       /**< query i sees the keys max(0, i - span + 1) .. i */
+    int dim, value_dim;
+    const float *query; /**< [group][tokens][dim] as they are compared: query·key is the score */
+    const float *key;   /**< [tokens][dim] as they are compared */
+    const float *value; /**< [tokens][value_dim] */
+} heed_shown;
+
+/** How a form finds tensors of its own on a text that a model reads, layer by layer, window by window. It
+ * knows no model: it gathers sums, and makes its tensors of them. */
+typedef struct heed_calibration {
+    /** Earlier layers attend with the form as calibrated so far; else the model reads with its own attention.
+     */
+    bool in_force;
+    /** Tokens of a window; NULL: any number. */
+    int64_t (*window)(const heed_form_state *form);
+    /** Doubles that it gathers of a layer, 0 at first, and floats of work for a window. */
+    int64_t (*sums)(const heed_form_state *form);
+    int64_t (*work)(const heed_form_state *form, int64_t tokens);
+    /** Adds a window of one kv head to the layer's sums. Called for several kv heads at once, so it touches
+     * only what belongs to its own. */
+    void (*gather)(const heed_form_state *form, const heed_shown *shown, double *sums, float *work);
+    /** The layer's tensors, in the order of `params`, from the sums of all windows so far. */
+    heed_status (*settle)(const heed_form_state *form, const double *sums, float *const *param);
+    /** A number that tells what was found of a layer, from its tensors in form->param, and its name; or NULL.
+     */
+    double (*measure)(const heed_form_state *form);
+    const char *measured;
+} heed_calibration;
+
+/** Scores of query @p i of the group's head @p h against the keys it sees, from the first one that it sees
+ * on, which is returned; out [tokens]. */
+static inline int64_t heed_shown_scores(const heed_shown *shown, int h, int64_t i, float *out)
+{
+    const int64_t first = i + 1 > shown->span ? i + 1 - shown->span : 0;
+    const float *query = shown->query + (h * shown->tokens + i) * shown->dim;
+    for (int64_t j = first; j <= i; j++) {
+        const float *key = shown->key + j * shown->dim;
+        float sum = 0;
+        for (int c = 0; c < shown->dim; c++)
+            sum += query[c] * key[c];
+        out[j - first] = sum;
+    }
+    return first;
+}
 
 /** A form. Zero the rest: `const heed_form mine = {.name = ..., ...}`. */
 typedef struct heed_form {
@@ -443,6 +493,9 @@ typedef struct heed_form {
 
     /* cache: what is kept; see policy.h */
     const struct heed_policy *policy;
+
+    /** How its tensors are found on a model; NULL where they are not. */
+    const heed_calibration *calibration;
 } heed_form;
 
 /** Argument @p i as a whole number, held to the range of int32. */

@@ -55,6 +55,13 @@ HEED_API const char *heed_model_note(const heed_model *model, int i);
 /** The model's own attention at a layer, as a spec. */
 HEED_API heed_status heed_model_attention(const heed_model *model, int64_t layer, char *text, size_t size);
 
+/** Learnt tensors of attention that a model file does not have, by layer and name: "blk.3.select.loki.basis".
+ */
+typedef struct heed_params heed_params;
+/** Writes a safetensors file, aside and renamed. @return HEED_IO, HEED_NO_MEMORY */
+HEED_API heed_status heed_params_save(const heed_params *params, const char *path);
+HEED_API void heed_params_free(heed_params *params);
+
 /** Wishes for a session. Zero it first. */
 typedef struct heed_session_options {
     int64_t context;   /**< tokens a sequence may hold; 0: what the model was made for. Where no layer needs
@@ -75,11 +82,37 @@ typedef struct heed_session_options {
     const char *offload;
     size_t resident_bytes; /**< with offload: most bytes of pages in memory, of all layers; summaries,
                               positions and states come on top */
+    const char *params;    /**< a safetensors file with learnt tensors of `attention`, f32, by layer and name:
+                                "blk.3.select.loki.basis"; NULL: none */
 } heed_session_options;
 
 HEED_API heed_status heed_session_create(heed_session **session, const heed_model *model,
                                          const heed_session_options *options);
 HEED_API void heed_session_free(heed_session *session);
+
+/** How tensors of forms are found on a text. Zero it first. */
+typedef struct heed_calibration_options {
+    const char *attention; /**< clauses with the forms, as in heed_session_options */
+    int64_t window;        /**< tokens that are read at a time, where a form does not say; 0: 2048 */
+    int threads;
+    const heed_form *const *forms;
+    void (*progress)(void *context, double done); /**< 0 to 1, after each layer of each window; or NULL */
+    /** What was found of a layer, where a form has a number for it; or NULL. */
+    void (*found)(void *context, int64_t layer, const heed_form *form, double value);
+    void *context;
+} heed_calibration_options;
+
+/**
+ * Lets the model read a text in windows, each as a text of its own, and the forms of `attention` make their
+ * tensors of what they see. Forms whose calibration is to see the model's own attention come first; then
+ * those that are to see what earlier layers' cuts leave, with the former in force. Tokens that fill no window
+ * are not read, unless there is none. Deterministic.
+ * @param params receives the tensors; the caller frees them with heed_params_free
+ * @return HEED_INVALID; HEED_UNSUPPORTED where no form has a calibration, or scores are no products
+ */
+HEED_API heed_status heed_calibrate(heed_params **params, const heed_model *model,
+                                    const heed_calibration_options *options, const int32_t *tokens,
+                                    int64_t count);
 
 /** What a session holds and which kernels it runs. */
 typedef struct heed_session_info {
@@ -102,8 +135,9 @@ HEED_API void heed_session_get_info(const heed_session *session, heed_session_in
 HEED_API size_t heed_session_describe(const heed_session *session, int64_t layer, int64_t queries, char *text,
                                       size_t size);
 
-/** Names of learnt tensors that the session's attention has and the model does not, which stand at their
- * initial values: "position.t5.b, heads.talking.p". "" where there are none. As snprintf. */
+/** Names of learnt tensors that the session's attention has, which neither the model nor `params` has for all
+ * layers, and which stand at their initial values there: "position.t5.b, heads.talking.p (layers 2, 3)". ""
+ * where there are none. As snprintf. */
 HEED_API size_t heed_session_untrained(const heed_session *session, char *text, size_t size);
 
 /** Tokens that sequence @p sequence has read. */

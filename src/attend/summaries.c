@@ -14,8 +14,20 @@ int64_t heed_plan_summary_floats(const heed_plan *plan, int64_t keys)
     return floats;
 }
 
-heed_status heed_plan_summarise(const heed_plan *plan, int kv_head, int64_t capacity, int64_t first,
-                                const float *keys, int64_t stride, int64_t count, float *summary)
+/* A form with its parameters, given ones or else initial values. */
+static heed_form_state with_params(const heed_plan *plan, int p, int f, const heed_tensor *params)
+{
+    heed_form_state form = plan->pipeline[p].form[f];
+    for (int i = 0; form.form->params && form.form->params[i].name; i++) {
+        const int slot = plan->pipeline[p].slot[f][i];
+        form.param[i] = params && params[slot].data ? params[slot].data : plan->slot[slot].initial;
+    }
+    return form;
+}
+
+heed_status heed_plan_summarise(const heed_plan *plan, const heed_tensor *params, int kv_head,
+                                int64_t capacity, int64_t first, const float *keys, int64_t stride,
+                                int64_t count, float *summary)
 {
     if (!plan || !keys || !summary)
         return heed_fail(HEED_INVALID, "a plan, keys and a summary are needed");
@@ -34,11 +46,11 @@ heed_status heed_plan_summarise(const heed_plan *plan, int kv_head, int64_t capa
         .count = (int)count, .dim = (int)plan->problem.dim, .head = kv_head, .in = keys, .in_stride = stride};
     for (int p = 0; p < plan->pipelines; p++)
         for (int n = 0; n < plan->pipeline[p].selects; n++) {
-            const heed_form_state *form = &plan->pipeline[p].form[plan->pipeline[p].select[n]];
-            if (!form->form->summary_floats)
+            const heed_form_state form = with_params(plan, p, plan->pipeline[p].select[n], params);
+            if (!form.form->summary_floats)
                 continue;
-            form->form->summarise(form, &rows, first, summary);
-            summary += form->form->summary_floats(form, plan->pipeline[p].row_dim, capacity);
+            form.form->summarise(&form, &rows, first, summary);
+            summary += form.form->summary_floats(&form, plan->pipeline[p].row_dim, capacity);
         }
     return HEED_OK;
 }

@@ -158,10 +158,11 @@ static void set_key(const eval_run *run, const heed_model_info *info, heed_resul
 {
     const heed_evaluation *e = &run->evaluation;
     const cli_language *use = &run->wanted->use;
-    snprintf(key->model, sizeof key->model, "%s %.100s, %.0f numbers in %zu bytes%s, cache %s%s%.200s",
-             info->architecture, info->name ? info->name : "", info->parameters, info->file_bytes,
-             use->exact ? ", exact" : "", heed_type_name(e->session.cache), use->attention ? ", " : "",
-             use->attention ? use->attention : "");
+    snprintf(
+        key->model, sizeof key->model, "%s %.100s, %.0f numbers in %zu bytes%s, cache %s%s%.200s%s%.200s",
+        info->architecture, info->name ? info->name : "", info->parameters, info->file_bytes,
+        use->exact ? ", exact" : "", heed_type_name(e->session.cache), use->attention ? ", " : "",
+        use->attention ? use->attention : "", use->params ? ", params " : "", use->params ? use->params : "");
     snprintf(key->suite, sizeof key->suite, "%s", e->suite.name);
     snprintf(key->seed, sizeof key->seed, "%llu", (unsigned long long)e->seed);
     snprintf(key->length, sizeof key->length, "%lld", (long long)e->suite.text);

@@ -45,6 +45,7 @@ heed_session_options cli_session_options(const cli_language *use, int64_t contex
     return (heed_session_options){.context = context,
                                   .chunk = use->chunk,
                                   .attention = use->attention,
+                                  .params = use->params,
                                   .cache = use->cache < 0 ? HEED_F16 : cli_kv_type_of(use->cache),
                                   .cache_given = use->cache >= 0,
                                   .offload = offload_folder(use),

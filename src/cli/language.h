@@ -8,7 +8,7 @@
 
 /* Values of the shared options; first member of a command's own struct. */
 typedef struct cli_language {
-    const char *model, *prompt, *file, *attention;
+    const char *model, *prompt, *file, *attention, *params;
     bool exact, parse_special, json;
     int cache; /* of words; -1: not given */
     int truncate;
@@ -34,6 +34,8 @@ const char *cli_cut_word(int i);
 #define CLI_RUN_OPTIONS(values)                                                                              \
     CLI_TEXT_OPTION(values, use.attention, "attention", "SPEC",                                              \
                     "clauses that replace those of the model's own attention, by layer and head"),           \
+        CLI_TEXT_OPTION(values, use.params, "params", "FILE",                                                \
+                        "learnt tensors of that attention, as heed calibrate writes them"),                  \
         CLI_CHOICE_OPTION(values, use.cache, "cache", "TYPE", cli_kv_word,                                   \
                           "keep keys and values as f32, f16, bf16, q8, q4, q3, q2 or rq8 to rq2; f16"),      \
         CLI_OPTION(values, use.cache_ram, .kind = CLI_BYTES, .name = "cache-ram", .value = "SIZE",           \

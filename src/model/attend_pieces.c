@@ -163,7 +163,7 @@ static void summarise_page(const heed_session *session, int64_t layer, int64_t g
     for (int64_t i = from, n; i < to; i += n) {
         n = to - i < HEED_KEY_ROWS ? to - i : HEED_KEY_ROWS;
         heed_session_load_keys(session, layer, list, i, n, rows);
-        heed_plan_summarise(plan, (int)g, HEED_PAGE, i % HEED_PAGE, rows, dim, n,
+        heed_plan_summarise(plan, session->layer[layer].param, (int)g, HEED_PAGE, i % HEED_PAGE, rows, dim, n,
                             heed_pages_summary(&session->pages, layer, list, i / HEED_PAGE));
     }
 }
@@ -368,6 +368,7 @@ static heed_status run(heed_session *session, int64_t layer, const heed_plan *pl
     const heed_tensor out =
         view(work->attended + piece->row * width, batch, c->heads, queries, c->head_dim, width, width);
     heed_extra extra = {.q_seq = heed_tensor_dense(work->asked, HEED_I32, 1, &batch),
+                        .params = session->layer[layer].param,
                         .scratch = work->attend};
     extra.capture.pairs = &session->usage.pairs_read;
     if (kind->recall && plan == kind->step)
@@ -460,6 +461,8 @@ heed_status heed_session_attend(heed_session *session, int64_t layer, const heed
         if (session->cached)
             heed_session_summarise(session, layer, session->work.piece[p].sequence);
     }
+    if (session->onlooker.look)
+        TRY(session->onlooker.look(session->onlooker.context, session, layer, step));
     TRY(attend_all(session, layer, step));
     for (int64_t p = 0; session->cached && p < step->pieces; p++) {
         const heed_piece *piece = &session->work.piece[p];

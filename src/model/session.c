@@ -1,7 +1,7 @@
 /* Making a session: plans, a cache, and memory for everything that is written. */
-#include "model/session.h"
 #include "base/cpu.h"
 #include "base/try.h"
+#include "model/session_params.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -192,6 +192,8 @@ static heed_status build(heed_session *session, const heed_session_options *opti
     if (!status)
         status = heed_attention_holds(options->attention, options->forms, c->layers, c->heads);
     if (!status)
+        status = heed_session_open_params(session, options);
+    if (!status)
         status = heed_session_plan(session, options, stored);
     if (!status && session->cached) {
         const int64_t piece = session->chunk > LARGEST_PIECE ? session->chunk : LARGEST_PIECE;
@@ -263,8 +265,10 @@ void heed_session_free(heed_session *session)
     free(session->kind);
     for (int64_t s = 0; session->read && s < session->sequences; s++)
         free(session->read[s].token);
-    for (int64_t l = 0; session->layer && l < session->model->config.layers; l++)
+    for (int64_t l = 0; session->layer && l < session->model->config.layers; l++) {
         free(session->layer[l].text);
+        free(session->layer[l].param);
+    }
     free(session->read);
     free(session->memories);
     free(session->layer);
@@ -276,6 +280,7 @@ void heed_session_free(heed_session *session)
     heed_pages_free(&session->pages);
     free(session->offload);
     free(session->memory);
+    heed_params_free(session->params);
     free(session);
 }
 

@@ -48,6 +48,8 @@ typedef struct heed_session_layer {
     int window;        /* last queries that they want to see */
     bool packed;
     float *query; /* [sequences][window][heads dim] those queries, by place in the text modulo the window */
+    heed_tensor
+        *param; /* learnt tensors in the order of its plans; without data: initial values; NULL: none */
 } heed_session_layer;
 
 /* What a layer did to a sequence. */
@@ -103,6 +105,15 @@ typedef struct heed_work {
 
 enum { HEED_KEY_ROWS = 16 };
 
+struct heed_step;
+
+/* Who looks on while a text is read: called before a layer's attention, when work->qkv holds queries, keys
+ * and values as the projections and their norms made them. */
+typedef struct heed_onlooker {
+    heed_status (*look)(void *context, heed_session *session, int64_t layer, const struct heed_step *step);
+    void *context;
+} heed_onlooker;
+
 struct heed_session {
     const heed_model *model;
     int64_t context, sequences, chunk;
@@ -135,6 +146,8 @@ struct heed_session {
     int64_t rows;             /* most tokens of a step */
     void *memory;
     size_t work_bytes, attend_bytes;
+    heed_onlooker onlooker;
+    heed_params *params; /* those of options.params */
 };
 
 /* One step: the pieces of `work`, those of a single token first, rows one after the other. */

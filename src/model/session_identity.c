@@ -26,6 +26,19 @@ static uint64_t fingerprint(const heed_model *model)
     return sum;
 }
 
+/* Of a layer's learnt tensors; those at initial values add nothing. */
+static uint64_t sum_of_params(const heed_session_layer *layer, const heed_plan *plan)
+{
+    uint64_t sum = HEED_SUM_START;
+    for (int i = 0; i < heed_plan_params(plan); i++) {
+        const heed_tensor *tensor = &layer->param[i];
+        size_t bytes = 0;
+        if (tensor->data && !heed_tensor_bytes(tensor->type, tensor->rank, tensor->shape, &bytes))
+            sum = heed_sum(heed_sum(sum, &i, sizeof i), tensor->data, bytes);
+    }
+    return sum;
+}
+
 char *heed_session_identity(const heed_session *session)
 {
     const heed_model *model = session->model;
@@ -43,6 +56,9 @@ char *heed_session_identity(const heed_session *session)
         fprintf(out, "layer %lld: keys %s%s, values %s, %s\n", (long long)l, heed_type_name(kind->key_type),
                 kind->prepared ? "" : " as projected", heed_type_name(kind->value_type),
                 session->layer[l].text);
+        if (session->layer[l].param)
+            fprintf(out, "layer %lld: learnt tensors %016llx\n", (long long)l,
+                    (unsigned long long)sum_of_params(&session->layer[l], kind->rung[0]));
     }
     const bool failed = ferror(out) != 0;
     if (fclose(out) || failed) {

@@ -203,7 +203,7 @@ static heed_status watch(heed_session *session, int64_t l, const heed_piece *pie
                         .most = session->wants.most};
     for (int64_t h = 0; h < c->heads; h++) /* pairs in no tile have weight 0 */
         memset(weights_of(&w, h), 0, (size_t)(queries * w.list[h / w.group].count) * sizeof *room->weight);
-    heed_extra extra = {.scratch = work->attend};
+    heed_extra extra = {.params = session->layer[l].param, .scratch = work->attend};
     heed_session_summarise(session, l, piece->sequence);
     work->asked[0] = (int32_t)queries;
     extra.q_seq = heed_tensor_dense(work->asked, HEED_I32, 1, (int64_t[]){1});

@@ -5,7 +5,7 @@
  */
 #include "attend/memory.h"
 #include "base/try.h"
-#include "model/session.h"
+#include "model/session_params.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -57,14 +57,6 @@ static heed_status check_plan(const heed_session *session, const heed_plan *plan
                 "with `%s` tokens would see later ones, which the model's cache does not hold yet; make "
                 "`causal` a factor of where",
                 plan->spec);
-    for (int i = 0; i < heed_plan_params(plan); i++) {
-        heed_plan_param_info info;
-        TRY(heed_plan_param(plan, i, &info));
-        if (info.required)
-            return heed_fail(HEED_UNSUPPORTED,
-                             "`%s` needs the learnt tensor %s, which the model does not have", plan->spec,
-                             info.name);
-    }
     return HEED_OK;
 }
 
@@ -279,6 +271,7 @@ static heed_status plan_layer(heed_session *session, const heed_session_options 
         return status;
     }
     TRY(find_kind(session, &kind, options->forms, &layer->kind));
+    TRY(heed_session_bind_params(session, l));
     const heed_session_kind *made = &session->kind[layer->kind];
     if (made->summed)
         stored->summary_floats = heed_plan_summary_floats(made->rung[0], HEED_PAGE);

@@ -81,11 +81,22 @@ static const struct limits {
 } limits[] = {
     {"position.kerple.r1", 0.2, 1.8}, {"position.kerple.r2", 0.2, 1.8}, {"position.fire.c", 0.05, 0.5},
     {"position.fire.L", 4, 60},       {"score.additive.u", -1, 1},      {"score.mlp.u", -0.5, 0.5},
-    {"position.shaw.r", -1, 1},       {"position.cope.e", -1, 1},
+    {"position.shaw.r", -1, 1},       {"position.cope.e", -1, 1},       {"select.top_theta.theta", -1, 0.5},
 };
+
+/* Patterns of 0 and 1, the latter rarer. */
+static void draw_pattern(oracle_param *p, test_random *random)
+{
+    for (int64_t i = 0; i < p->count; i++)
+        p->value[i] = random_uniform(random) < 0.15;
+}
 
 static void draw_param(oracle_param *p, test_random *random)
 {
+    if (strncmp(p->name, "where.dam.", 10) == 0) {
+        draw_pattern(p, random);
+        return;
+    }
     const struct limits *range = NULL;
     for (size_t i = 0; i < sizeof limits / sizeof *limits; i++)
         if (strcmp(p->name, limits[i].name) == 0)

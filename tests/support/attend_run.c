@@ -201,8 +201,8 @@ static void summarise_keys(const execution *x, int kv_head, int64_t capacity, in
 {
     for (int64_t first = 0, step = 1; first < keys; first += step, step = 1 + (step + 6) % 11) {
         const int64_t count = keys - first < step ? keys - first : step;
-        assert_int_equal(heed_plan_summarise(x->plan, kv_head, capacity, first, k + first * x->k_shape[3],
-                                             x->k_shape[3], count, summary),
+        assert_int_equal(heed_plan_summarise(x->plan, x->params, kv_head, capacity, first,
+                                             k + first * x->k_shape[3], x->k_shape[3], count, summary),
                          HEED_OK);
     }
 }

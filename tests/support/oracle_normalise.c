@@ -138,6 +138,8 @@ double oracle_select(oracle_row *row, int64_t h)
             select_blocks(row, h, chain[f], &margin);
             continue;
         }
+        if (oracle_select_calibrated(row, h, chain[f], &margin))
+            continue;
         int64_t n = 0;
         for (int64_t j = 0; j < keys; j++)
             if (row->open[h * keys + j])

@@ -98,6 +98,7 @@ void oracle_declare_params(oracle *o)
     }
     if ((f = oracle_find_form(o->spec, POSITION, "cope")))
         add(o, "position.cope.e", 0, 2, (int64_t)oracle_number(f, 0, "max", 64), dim, 1);
+    oracle_declare_calibrated(o);
     if (oracle_find_form(o->spec, NORMALISE, "sink"))
         add(o, "normalise.sink.sink", 0, 1, heads, 1, 1);
     if (oracle_find_form(o->spec, HEADS, "talking")) {

@@ -53,6 +53,11 @@ double oracle_score_scale(const oracle *o); /* that of dot or bilinear, else 1/s
 /* where; `key_end` is 1 + the largest position of the keys that exist */
 bool oracle_sees(const oracle_row *row, const oracle_node *where, int64_t h, int64_t j, int64_t key_end);
 
+/* Forms whose tensors are found on a text: oracle_calibrated.c. False when the form is none of them. */
+bool oracle_select_calibrated(oracle_row *row, int64_t h, const oracle_form *f, double *margin);
+bool oracle_dam_sees(const oracle_row *row, const oracle_form *f, int64_t h, int64_t key);
+void oracle_declare_calibrated(oracle *o);
+
 /* select: closes more, returns the margin */
 double oracle_select(oracle_row *row, int64_t h);
 /* normalise: sets weights where open, returns the lse */

@@ -86,6 +86,8 @@ static bool form_sees(const oracle_row *row, const oracle_form *f, int64_t h, in
     }
     if (strcmp(name, "random") == 0)
         return in_random_blocks(p, kp, problem->keys, n0, n1, (uint64_t)oracle_number(f, 2, "seed", 0));
+    if (strcmp(name, "dam") == 0)
+        return oracle_dam_sees(row, f, h, kp);
     if (strcmp(name, "mask") == 0) {
         const int64_t b = problem->mask_batch == 1 ? 0 : row->b, head = problem->mask_heads == 1 ? 0 : h;
         return problem

@@ -113,7 +113,8 @@ bool heed_sees_alike(const heed_run *run, const heed_pipeline *pipeline)
         if (pipeline->where[n].kind != HEED_WHERE_LEAF)
             continue;
         const heed_form *form = pipeline->form[pipeline->where[n].form].form;
-        if (!heed_built_in(form) || (form->flags & HEED_NEEDS_MASK && run->inputs->mask_head_stride != 0))
+        if (!heed_built_in(form) || form->flags & HEED_SEES_BY_HEAD ||
+            (form->flags & HEED_NEEDS_MASK && run->inputs->mask_head_stride != 0))
             return false;
     }
     return true;

@@ -70,7 +70,7 @@ static int64_t count_head(const heed_run *run, const heed_pipeline *pipeline, in
 static bool depends_on_data(const heed_pipeline *pipeline)
 {
     for (int f = 0; f < pipeline->forms; f++)
-        if (pipeline->form[f].form->flags & (HEED_NEEDS_MASK | HEED_NEEDS_SEGMENTS))
+        if (pipeline->form[f].form->flags & (HEED_NEEDS_MASK | HEED_NEEDS_SEGMENTS | HEED_SEES_BY_HEAD))
             return true;
     return false;
 }
