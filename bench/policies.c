@@ -1,7 +1,7 @@
 /* heed bench cache -m MODEL: what cache policies cost while a model writes.
  *
  * A policy whose budget is all keys drops none, so what takes longer is that it watches; one whose budget is
- * the text so far also acts, once in 64 tokens, and drops 64 keys of thousands. Each is (time of a token with
+ * the text so far also acts, and is timed from one time to the next. Each is (time of a token with
  * it - without it) / (time of a token - time of a token behind no text). With one thread the time is that of
  * the processor, which other programs disturb less.
  */
@@ -18,7 +18,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { STEPS = 64, PIECE = 512, LONG = 131072, WINDOW = 1024, MOST_POLICIES = 64 };
+enum { STEPS = 64, PIECE = 512, LONG = 131072, WINDOW = 1024, MOST_POLICIES = 64, MOST_STEPS = 4096 };
 
 typedef struct subject {
     char spec[200]; /* "" for the model's own */
@@ -73,15 +73,40 @@ static double seconds(const policy_bench *b)
     return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
 }
 
-static heed_status write_on(const policy_bench *b, subject *s)
+static heed_status write_one(const policy_bench *b, subject *s)
+{
+    const int32_t token = token_at(b, s->length++);
+    return heed_feed(s->session, &(heed_feed_item){.tokens = &token, .count = 1}, 1,
+                     &(heed_feed_wants){.logits = b->logits});
+}
+
+static heed_status write_on(const policy_bench *b, subject *s, int steps, double *best)
 {
     const double start = seconds(b);
-    for (int i = 0; i < STEPS; i++) {
-        const int32_t token = token_at(b, s->length++);
-        TRY(heed_feed(s->session, &(heed_feed_item){.tokens = &token, .count = 1}, 1,
-                      &(heed_feed_wants){.logits = b->logits}));
+    for (int i = 0; i < steps; i++)
+        TRY(write_one(b, s));
+    *best = fmin(*best, (seconds(b) - start) / steps);
+    return HEED_OK;
+}
+
+static int64_t dropped(const subject *s)
+{
+    heed_session_usage usage;
+    heed_session_get_usage(s->session, &usage);
+    return usage.dropped;
+}
+
+/* Until the policy has acted: at least so many steps are timed as lie between two times. */
+static heed_status write_until(const policy_bench *b, subject *s, int *steps)
+{
+    const double start = seconds(b);
+    const int64_t before = dropped(s);
+    *steps = 0;
+    while (*steps == 0 || (dropped(s) == before && *steps < MOST_STEPS)) {
+        TRY(write_one(b, s));
+        ++*steps;
     }
-    s->best = fmin(s->best, (seconds(b) - start) / STEPS);
+    s->best = fmin(s->best, (seconds(b) - start) / *steps);
     return HEED_OK;
 }
 
@@ -140,7 +165,8 @@ enum { WATCHING, ACTING, QUARTER, KINDS };
 /* `own` behind the text and `near` behind none are timed in turn with the policy. */
 static heed_status bench_policy(const policy_bench *b, const heed_form *policy, subject *own, subject *near)
 {
-    const int64_t context = b->depth + (b->options->rounds + 2) * STEPS;
+    const int64_t context =
+        b->depth + (b->options->rounds + 1) * MOST_STEPS; /* rows in use take memory only */
     subject kind[KINDS] = {{.session = NULL}};
     heed_status status = HEED_OK;
     snprintf(kind[WATCHING].spec, sizeof kind->spec, "cache=%s(share=1)", policy->name);
@@ -152,17 +178,26 @@ static heed_status bench_policy(const policy_bench *b, const heed_form *policy, 
         if (!status)
             status = read_on(b, &kind[k], b->depth);
     }
+    double own_along = INFINITY; /* of the model's own, over as many tokens as the acting policy wrote */
     for (int64_t round = 0; round < b->options->rounds && !status; round++) {
-        subject *const each[] = {own, near, &kind[WATCHING], &kind[ACTING], &kind[QUARTER]};
-        for (int i = 0; i < 2 + KINDS && !status; i++) {
+        subject *const each[] = {own, near, &kind[WATCHING], &kind[QUARTER]};
+        int steps = STEPS;
+        for (int i = 0; i < 4 && !status; i++) {
             go_back(each[i], i == 1 ? 0 : b->depth);
-            status = write_on(b, each[i]);
+            status = write_on(b, each[i], STEPS, &each[i]->best);
         }
+        if (!status)
+            status = write_until(b, &kind[ACTING], &steps);
+        go_back(own, b->depth);
+        if (!status)
+            status = write_on(b, own, steps, &own_along);
     }
+    const double attention = own->best - near->best;
+    const double overhead[KINDS] = {[WATCHING] = (kind[WATCHING].best - own->best) / attention,
+                                    [ACTING] = (kind[ACTING].best - own_along) / (own_along - near->best),
+                                    [QUARTER] = NAN};
     for (int k = 0; k < KINDS && !status; k++)
-        report(b, &kind[k], policy->name,
-               k == QUARTER ? NAN : (kind[k].best - own->best) / (own->best - near->best),
-               kind[k].best / own->best, bytes_of(&kind[k]));
+        report(b, &kind[k], policy->name, overhead[k], kind[k].best / own->best, bytes_of(&kind[k]));
     for (int k = 0; k < KINDS; k++)
         heed_session_free(kind[k].session);
     return status;
@@ -172,7 +207,7 @@ static heed_status bench_all(policy_bench *b)
 {
     const heed_form *policy[MOST_POLICIES];
     const int count = find_policies(b->options, policy);
-    const int64_t context = b->depth + (b->options->rounds + 2) * STEPS;
+    const int64_t context = b->depth + MOST_STEPS + STEPS;
     subject own = {.session = NULL}, near = {.session = NULL};
     heed_status status = open_subject(b, &own, context);
     if (!status)
@@ -204,7 +239,7 @@ static heed_status bench_long(const policy_bench *b)
         const double rate = LONG / 8 / (seconds(b) - start);
         s.best = INFINITY;
         if (!status)
-            status = write_on(b, &s);
+            status = write_on(b, &s, STEPS, &s.best);
         if (part == 0) {
             first = s.best;
             before = rate;

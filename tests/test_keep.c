@@ -443,10 +443,31 @@ static void a_chain_is_due_when_a_prompt_ends_and_then_every_n_keys(void **state
     assert_false(heed_chain_is_due(chain, 1000, 950, 900, HEED_DECODING));
     assert_int_equal(layer_chain(l, "nth(2)", own), HEED_OK); /* has no budget */
     assert_true(heed_chain_is_due(chain, 5, 5, 5, HEED_PROMPT_ENDS));
-    assert_false(heed_chain_is_due(chain, 500, 300, 63, HEED_DECODING));
-    assert_true(heed_chain_is_due(chain, 500, 300, 64, HEED_DECODING));
+    assert_false(heed_chain_is_due(chain, 500, 300, 124, HEED_DECODING));
+    assert_true(heed_chain_is_due(chain, 500, 300, 125, HEED_DECODING));
     assert_int_equal(layer_chain(l, "q8", own), HEED_OK);
     assert_false(heed_chain_is_due(chain, 500, 300, 64, HEED_PROMPT_ENDS));
+    layer_free(l);
+}
+
+static void a_chain_that_costs_more_acts_more_rarely(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *chain;
+        int64_t every;
+    } cases[] = {{"streaming(budget=100)", 64},    {"streaming(budget=400)", 100},
+                 {"streaming(budget=4000)", 160},  {"knorm(budget=4000)", 320},
+                 {"snapkv(budget=2000)", 500},     {"snapkv(budget=40000)", 800},
+                 {"leverage(budget=40000)", 1600}, {"snapkv(budget=40000) > every(7)", 7},
+                 {"snapkv(share=0.5)", 800},       {"fastgen", 1440}};
+    layer *l = layer_new(&odd, 1);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        assert_int_equal(layer_chain(l, cases[i].chain, own), HEED_OK);
+        const int64_t every = heed_chain_every(&l->chain[0], 100000);
+        if (every != cases[i].every)
+            fail_msg("%s acts every %lld", cases[i].chain, (long long)every);
+    }
     layer_free(l);
 }
 
@@ -557,6 +578,7 @@ int main(void)
         cmocka_unit_test(room_by_head_goes_to_the_highest_scores_and_sums_to_the_budgets),
         cmocka_unit_test(a_pyramid_falls_from_layer_to_layer_and_keeps_the_mean),
         cmocka_unit_test(a_chain_is_due_when_a_prompt_ends_and_then_every_n_keys),
+        cmocka_unit_test(a_chain_that_costs_more_acts_more_rarely),
         cmocka_unit_test(chains_that_make_no_sense_are_refused_by_name),
         cmocka_unit_test(a_policy_can_be_tried_on_arrays_of_ones_own),
         cmocka_unit_test(a_trial_without_what_the_policy_observes_is_refused),

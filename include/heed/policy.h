@@ -124,6 +124,8 @@ typedef struct heed_policy {
     int (*top)(const heed_form_state *form);
     /** For the largest numbers of keys, queries and heads that may come. */
     int64_t (*work_floats)(const heed_form_state *form, const heed_held *largest);
+    int effort; /**< what judging costs beside what it observes, in queries that meet all keys: what costs
+                   more acts more rarely while decoding, see HEED_MANNER_EVERY */
     int state_floats; /**< floats that are kept beside each key and go where it goes */
     /** state: [seen->count] rows of state_floats, `stride` floats from row to row. */
     void (*observe)(const heed_form_state *form, const heed_seen *seen, float *state, int64_t stride);
@@ -162,8 +164,8 @@ typedef struct heed_policy {
 enum heed_manner {
     HEED_MANNER_NONE = 0,
     HEED_MANNER_PACKED,  /**< `packed`: keys held move to positions 0, 1, 2, ...; else they keep theirs */
-    HEED_MANNER_EVERY,   /**< `every(n)`: the policy acts when n keys more than its budget are held; n = 64
-                            without */
+    HEED_MANNER_EVERY,   /**< `every(n)`: the policy acts when n keys more than its budget are held; without
+                            it n = 20 times its effort, at least 64 and at most a quarter of the budget */
     HEED_MANNER_CHUNKED, /**< `chunked(n)`: it acts during a long prompt too, every n tokens; else at its end
                           */
     HEED_MANNER_PREFILL, /**< `prompt_only`: it acts at the end of a prompt and never while decoding */

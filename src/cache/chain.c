@@ -14,6 +14,9 @@
 
 enum { BUDGET, SHARE };
 
+/* Effort of moving kept keys together, and of unpacking keys or values, in queries that meet all of them. */
+enum { MOVING = 8, UNPACKING = 8, TWENTIETH = 20, LEAST_EVERY = 64 };
+
 static bool shapes(const heed_policy *policy)
 {
     return policy->regroup || policy->layer_budget || policy->share_out || policy->merge;
@@ -128,6 +131,7 @@ static void add_wants(heed_chain *chain, int f)
         chain->merges = true;
         chain->observes |= HEED_OBSERVES_KEYS | HEED_OBSERVES_VALUES;
     }
+    chain->effort += policy->effort;
     const int window = policy->window ? policy->window(form) : 0, top = policy->top ? policy->top(form) : 0;
     chain->window = window > chain->window ? window : chain->window;
     chain->top = top > chain->top ? top : chain->top;
@@ -141,7 +145,8 @@ heed_status heed_chain_settle(heed_chain *chain)
     chain->observes = 0;
     chain->window = chain->top = chain->state_floats = chain->judges = 0;
     chain->packed = chain->prompt_only = chain->merges = false;
-    chain->every = 64;
+    chain->every = 0;
+    chain->effort = MOVING;
     chain->chunked = 0;
     for (int f = 0; f < chain->forms; f++) {
         heed_form_state *form = &chain->form[f];
@@ -157,6 +162,12 @@ heed_status heed_chain_settle(heed_chain *chain)
         TRY(take_manner(chain, form, seen));
         add_wants(chain, f);
     }
+    if (chain->observes & HEED_OBSERVES_KEYS)
+        chain->effort += UNPACKING;
+    if (chain->observes & HEED_OBSERVES_VALUES)
+        chain->effort += UNPACKING;
+    if (chain->observes & (HEED_OBSERVES_QUERIES | HEED_OBSERVES_WEIGHTS))
+        chain->effort += chain->window;
     if (chain->forms && !chain->judges)
         return heed_fail(HEED_INVALID, "cache=%s says how a policy acts, but there is no policy before it",
                          chain->form[0].form->name);
@@ -243,15 +254,25 @@ static bool is_open(const heed_chain *chain)
     return open;
 }
 
+int64_t heed_chain_every(const heed_chain *chain, int64_t visible)
+{
+    if (chain->every)
+        return chain->every;
+    const int64_t quarter = heed_chain_budget(chain, visible) / 4, worth = TWENTIETH * chain->effort;
+    const int64_t every = worth < quarter ? worth : quarter;
+    return every > LEAST_EVERY ? every : LEAST_EVERY;
+}
+
 bool heed_chain_is_due(const heed_chain *chain, int64_t visible, int64_t held, int64_t since,
                        heed_moment moment)
 {
     if (!chain->forms || held < 1 || since < 1)
         return false;
     const int64_t over = held - heed_chain_budget(chain, visible);
+    const int64_t every = heed_chain_every(chain, visible);
     const bool open = is_open(chain);
     if (moment == HEED_DECODING)
-        return !chain->prompt_only && (over >= chain->every || (open && since >= chain->every));
+        return !chain->prompt_only && (over >= every || (open && since >= every));
     return (moment == HEED_PROMPT_ENDS || chain->chunked) && (over > 0 || open);
 }
 

@@ -20,7 +20,9 @@ typedef struct heed_chain {
     int state_at[HEED_MAX_CHAIN];
     int judges;
     bool packed, prompt_only, merges;
-    int64_t every, chunked; /* chunked 0: only at the end of a prompt */
+    int64_t every;   /* 0: as its effort asks for, see heed_chain_every */
+    int64_t chunked; /* 0: only at the end of a prompt */
+    int64_t effort;  /* what acting costs, in queries that meet all keys */
 } heed_chain;
 
 /* The chain of a cache clause (`root` from heed_spec_clauses), built for `isa` and settled. Storage types,
@@ -46,6 +48,11 @@ typedef enum heed_moment {
  * the heads whose chains are the same); `since` tokens read since it last acted. */
 bool heed_chain_is_due(const heed_chain *chain, int64_t visible, int64_t held, int64_t since,
                        heed_moment moment);
+
+/* How many keys beyond its budget, while decoding, make the chain act. Without `every` as many as keep what
+ * it costs at a twentieth of what attention costs meanwhile, but no more than a quarter of the budget, and 64
+ * at least. */
+int64_t heed_chain_every(const heed_chain *chain, int64_t visible);
 
 /* Keys a kv head keeps when the chain acts (the mean over the heads whose chains are the same), `visible`
  * where no judge has a budget. */

@@ -97,7 +97,8 @@ bool heed_session_chains_end(const heed_session *session, int64_t l)
     bool ends = layer->chain != NULL;
     for (int64_t g = 0; ends && g < session->model->config.kv_heads; g++) {
         const heed_chain *chain = &layer->chain[g];
-        const int64_t more = chain->chunked && session->chunk > chain->every ? session->chunk : chain->every;
+        const int64_t every = heed_chain_every(chain, HEED_FAR),
+                      more = chain->chunked && session->chunk > every ? session->chunk : every;
         ends = chain->forms > 0 && !chain->prompt_only &&
                heed_chain_budget(chain, HEED_FAR) + more < session->context;
     }

@@ -26,8 +26,10 @@ static const heed_arg args[] = {
     {0},
 };
 
-static const heed_policy policy = {
-    .observes = HEED_OBSERVES_KEYS, .work_floats = work_floats, .judge = judge};
+static const heed_policy policy = {.observes = HEED_OBSERVES_KEYS,
+                                   .effort = HEED_LEVERAGE_EFFORT,
+                                   .work_floats = work_floats,
+                                   .judge = judge};
 
 const heed_form HEED_FORM(cache_leverage) = {
     .name = "leverage",

@@ -7,6 +7,9 @@
 
 #include "attend/cache/judge.h"
 
+/* Two products of each key with a matrix [dim][dim], in queries of 64 entries. */
+enum { HEED_LEVERAGE_EFFORT = 64 };
+
 static inline int64_t heed_leverage_floats(int64_t dim)
 {
     return dim * dim + 2 * dim;

@@ -1,8 +1,9 @@
 /* How a chain of policies acts: when, and where kept keys then stand. Each stands anywhere behind a judge and
  * holds for the whole chain.
  *
- * Without them a chain acts when a prompt ends and, while tokens are generated, whenever 64 keys more than
- * its budget are held, and keys keep their positions in the text.
+ * Without them a chain acts when a prompt ends and, while tokens are generated, whenever so many keys more
+ * than its budget are held that acting costs a twentieth of what attention does meanwhile (at least 64, and
+ * at most a quarter of the budget), and keys keep their positions in the text.
  */
 #include "attend/cache/judge.h"
 
@@ -33,7 +34,9 @@ const heed_form HEED_FORM(cache_every) = {
     .name = "every",
     .stage = HEED_CACHE,
     .summary = "while tokens are generated the policy acts when n keys more than its budget are held",
-    .formula = "acts when held - budget >= n; 64 without",
+    .formula =
+        "acts when held - budget >= n; without, n = 20 times what acting costs in queries, 64 at least, a "
+        "quarter of the budget at most",
     .args = every_args,
     .policy = &every,
 };
