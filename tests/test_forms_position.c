@@ -48,6 +48,8 @@ static void biases_equal_the_oracle(void **state)
         "position=kerple(kind=power); where=causal",
         "position=sandwich",
         "position=sandwich(dims=6); where=causal",
+        "position=pr_blocks(lam=0.4, block=7)",
+        "position=pr_blocks(block=16) + rope; where=causal & pr_blocks(block=16)",
         "position=none",
         "position=alibi + kerple",
     };

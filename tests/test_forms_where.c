@@ -1,6 +1,7 @@
 /* Every `where` form, and expressions of them, against the oracle. */
 #include "support/attend.h"
 
+#include <math.h>
 #include <stdio.h>
 
 #define COUNT(list) (sizeof(list) / sizeof *(list))
@@ -39,6 +40,10 @@ static const char *const forms[] = {
     "random(3, 16, 0)",
     "random(100, 64, 5)",
     "random(2, 33, 11)",
+    "pr_blocks",
+    "pr_blocks(lam=0.3, pmin=0.05, seed=4, block=8)",
+    "pr_blocks(0, 1, -7, 16)",
+    "pr_blocks(50, 0.5, 9, 3)",
 };
 
 static const char *const expressions[] = {
@@ -50,6 +55,7 @@ static const char *const expressions[] = {
     "!window(9) & causal",
     "causal & !first(3) | self",
     "first(2) | last(2) | window(3)",
+    "causal & pr_blocks(lam=0.5, pmin=0.1, block=5)",
     "causal & (random(2, 16, 7) | global(2) | window(8))",
     "block(32) & !causal | strided(7) & causal",
     "!!causal",
@@ -198,12 +204,45 @@ static void masks_equal_the_oracle(void **state)
         }
 }
 
+/* Numerator and denominator are those of all keys, in the mean over seeds, if what is drawn counts 1/p times.
+ */
+static void draws_are_right_in_the_mean(void **state)
+{
+    (void)state;
+    enum { KEYS = 200, SEEDS = 600 };
+    attend_data *d =
+        attend_make(&(attend_case){.spec = "where=causal", .queries = 3, .keys = KEYS, .spread = 0.5});
+    attend_result *all = attend_run(d, &d->c.way);
+    double denominator[3] = {0}, numerator[3] = {0};
+    for (int seed = 0; seed < SEEDS; seed++) {
+        char spec[200];
+        snprintf(spec, sizeof spec,
+                 "where=causal & pr_blocks(0.3, 0.2, %d, 8); position=pr_blocks(0.3, 0.2, %d, 8)", seed,
+                 seed);
+        d->c.spec = spec;
+        attend_result *r = attend_run(d, &(attend_way){.threads = 1});
+        for (int i = 0; i < 3; i++) {
+            const double sum = exp((double)r->lse[i] - (double)all->lse[i]) / SEEDS;
+            denominator[i] += sum;
+            numerator[i] += sum * (double)r->out[i * 8];
+        }
+        attend_result_free(r);
+    }
+    for (int i = 0; i < 3; i++)
+        if (fabs(denominator[i] - 1) > 0.05 || fabs(numerator[i] - (double)all->out[i * 8]) > 0.05)
+            fail_msg("row %d: the mean denominator is %g of the exact one, the numerator %g, not %g", i,
+                     denominator[i], numerator[i], (double)all->out[i * 8]);
+    attend_result_free(all);
+    attend_free(d);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(forms_equal_the_oracle),           cmocka_unit_test(expressions_equal_the_oracle),
         cmocka_unit_test(given_positions_equal_the_oracle), cmocka_unit_test(lengths_equal_the_oracle),
         cmocka_unit_test(segments_equal_the_oracle),        cmocka_unit_test(masks_equal_the_oracle),
+        cmocka_unit_test(draws_are_right_in_the_mean),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -32,6 +32,7 @@ static const char *const cheap[] = {
     "position=sandwich; where=causal & (window(4) | first(1))",
     "where=random(2, 16, 3) | self",
     "where=block(16)",
+    "where=causal & pr_blocks(0.5, 0.1, 2, 8); position=pr_blocks(0.5, 0.1, 2, 8)",
     "select=top_k(5)",
     "select=top_p(0.8); where=causal",
     "select=threshold(0.1) > top_k(9)",

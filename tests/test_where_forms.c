@@ -129,6 +129,11 @@ static void choose_args(const definition *means, double *arg)
         arg[0] = (double)between(0, 1);
     if (means->open == neighbourhood)
         arg[2] = draw() % 2 ? (double)between(0, 4) : arg[2] - 1;
+    if (means->open == probably) {
+        arg[0] = (double)between(0, 8) / 16;
+        arg[1] = (double)between(1, 16) / 16;
+        arg[2] = (double)between(-5, 1000000);
+    }
     if (means->open == randomly) {
         arg[0] = draw() % 2 ? (double)between(1, 4) : arg[0];
         arg[2] = (double)between(-5, 1000000);
@@ -322,7 +327,7 @@ static void block_states_never_contradict_the_definition(void **unused)
 /* A square problem at the default positions, 64 queries and keys a block. */
 typedef struct usual {
     const char *name;
-    double arg[3];
+    double arg[4];
 } usual;
 
 static void check_usual(heed_isa isa)
@@ -339,6 +344,7 @@ static void check_usual(heed_isa isa)
         {"random", {2, 64, 9}},
         {"random", {1, 16, 3}},
         {"random", {99, 64, 0}},
+        {"pr_blocks", {0.5, 0.25, 3, 16}},
         {"strided", {1}},
         {"dilated", {3, 1}},
         {"self", {0}},
@@ -373,7 +379,7 @@ static void check_usual(heed_isa isa)
                              .key_end = s.key_end,
                              .keys = 320};
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
-        double arg[HEED_MAX_ARGS] = {cases[c].arg[0], cases[c].arg[1], cases[c].arg[2]};
+        double arg[HEED_MAX_ARGS] = {cases[c].arg[0], cases[c].arg[1], cases[c].arg[2], cases[c].arg[3]};
         const heed_form_state form = make_form(isa, cases[c].name, arg, &s);
         for (int query0 = 0; query0 < 320; query0 += 64)
             check_blocks(&form, find(cases[c].name), arg, &s, query0, query0 + 63, 0, 64, true);

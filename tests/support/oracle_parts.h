@@ -57,6 +57,8 @@ bool oracle_sees(const oracle_row *row, const oracle_node *where, int64_t h, int
 bool oracle_select_calibrated(oracle_row *row, int64_t h, const oracle_form *f, double *margin);
 bool oracle_dam_sees(const oracle_row *row, const oracle_form *f, int64_t h, int64_t key);
 void oracle_declare_calibrated(oracle *o);
+/* The probability of where=pr_blocks, and of position=pr_blocks. */
+double oracle_block_share(const oracle_form *f, int64_t pos, int64_t key_pos);
 
 /* select: closes more, returns the margin */
 double oracle_select(oracle_row *row, int64_t h);

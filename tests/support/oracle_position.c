@@ -335,6 +335,14 @@ void oracle_add_positions(oracle_row *row, int64_t h)
             add_cope(row, h, list[i], raw);
             continue;
         }
+        if (strcmp(list[i]->name, "pr_blocks") == 0) {
+            for (int64_t j = 0; j < keys; j++)
+                if (row->any[j])
+                    add(row, h, j,
+                        tape_constant(
+                            row->t, -log(oracle_block_share(list[i], row->pos, row->key[h * keys + j].pos))));
+            continue;
+        }
         for (int64_t j = 0; j < keys; j++)
             if (row->any[j])
                 add(row, h, j, bias(row, list[i], h, row->pos - row->key[h * keys + j].pos));

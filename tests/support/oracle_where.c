@@ -1,6 +1,7 @@
 /* where: which pairs may be seen. */
 #include "support/oracle_parts.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,6 +23,31 @@ static uint64_t hash(uint64_t seed, uint64_t block, uint64_t d)
     z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9u;
     z = (z ^ z >> 27) * 0x94D049BB133111EBu;
     return z ^ z >> 31;
+}
+
+static int64_t block_of(const oracle_form *f, int64_t pos)
+{
+    return floor_div(pos, (int64_t)oracle_number(f, 3, "block", 64));
+}
+
+double oracle_block_share(const oracle_form *f, int64_t pos, int64_t key_pos)
+{
+    const int64_t query = block_of(f, pos), key = block_of(f, key_pos);
+    if (query == key || key == 0)
+        return 1;
+    return fmax(oracle_number(f, 1, "pmin", 0.1),
+                exp(-oracle_number(f, 0, "lam", 0.05) * (double)llabs(query - key)));
+}
+
+static bool oracle_block_drawn(const oracle_form *f, int64_t pos, int64_t key_pos)
+{
+    const uint64_t factor[2] = {0xBF58476D1CE4E5B9u, 0x94D049BB133111EBu};
+    uint64_t z = (uint64_t)(int64_t)oracle_number(f, 2, "seed", 0) * 0x9E3779B97F4A7C15u;
+    z += (uint64_t)block_of(f, pos) * factor[0] + (uint64_t)block_of(f, key_pos) * factor[1];
+    z = (z ^ (z >> 30)) * factor[0];
+    z = (z ^ (z >> 27)) * factor[1];
+    z = z ^ (z >> 31);
+    return ldexp((double)(z >> 11), -53) < oracle_block_share(f, pos, key_pos);
 }
 
 static bool in_random_blocks(int64_t pos, int64_t key_pos, int64_t keys, int64_t n, int64_t block,
@@ -88,6 +114,8 @@ static bool form_sees(const oracle_row *row, const oracle_form *f, int64_t h, in
         return in_random_blocks(p, kp, problem->keys, n0, n1, (uint64_t)oracle_number(f, 2, "seed", 0));
     if (strcmp(name, "dam") == 0)
         return oracle_dam_sees(row, f, h, kp);
+    if (strcmp(name, "pr_blocks") == 0)
+        return oracle_block_drawn(f, p, kp);
     if (strcmp(name, "mask") == 0) {
         const int64_t b = problem->mask_batch == 1 ? 0 : row->b, head = problem->mask_heads == 1 ? 0 : h;
         return problem

@@ -3,6 +3,7 @@
 #define HEED_TEST_WHERE_DEFINITIONS_H
 
 #include <heed/form.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -169,6 +170,19 @@ static bool randomly(const double *arg, const pair *x)
     return false;
 }
 
+static bool probably(const double *arg, const pair *x)
+{
+    const int64_t size = arg[3] > 4e9 ? INT64_C(4000000000) : (int64_t)arg[3];
+    const int64_t query = floor_div(x->p, size), key = floor_div(x->k, size);
+    const double falls = exp(-arg[0] * (double)llabs(query - key));
+    uint64_t z = (uint64_t)(int64_t)arg[2] * 0x9E3779B97F4A7C15u + (uint64_t)query * 0xBF58476D1CE4E5B9u +
+                 (uint64_t)key * 0x94D049BB133111EBu;
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+    z ^= z >> 31;
+    return query == key || key == 0 || ldexp((double)(z >> 11), -53) < (falls > arg[1] ? falls : arg[1]);
+}
+
 static const definition forms[] = {
     {"all", all, 0, true},          {"none", none, 0, true},
     {"causal", causal, 1, true},    {"window", window, 1, true},
@@ -177,7 +191,7 @@ static const definition forms[] = {
     {"strided", strided, 1, false}, {"global", global, 1, true},
     {"self", self, 0, true},        {"segments", segments, 0, false},
     {"mask", masked, 0, true},      {"neighbourhood", neighbourhood, 3, false},
-    {"random", randomly, 3, false},
+    {"random", randomly, 3, false}, {"pr_blocks", probably, 4, false},
 };
 
 #endif
