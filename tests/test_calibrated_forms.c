@@ -20,6 +20,9 @@ static const char *const specs[] = {
     "where=causal; select=quest(page=8, budget=64) > top_theta(k=3); normalise=sink",
     "where=causal; select=qada(window=8, sinks=2)",
     "where=causal; select=qada(window=20, sinks=0, tau=0.3, far=exact); position=rope",
+    "where=causal; select=top_p_estimated(0.8)",
+    "select=top_p_estimated(0.5, bits=2); where=causal & window(90); position=rope",
+    "where=causal; select=quest(page=8, budget=64) > top_p_estimated(0.7)",
     "where=causal & dam(length=24)",
     "where=dam(length=40) | self",
     "where=causal & dam(length=16); select=top_k(5); position=rope",
@@ -142,6 +145,8 @@ static void end_points_are_forms_that_are_known(void **state)
     (void)state;
     same("where=causal; select=loki(d_f=1, k_f=1)", "where=causal", false);
     same("where=causal; select=top_theta(k=1)", "where=causal", false);
+    same("where=causal; select=top_p_estimated(1)", "where=causal", false);
+    same("where=causal; select=top_p_estimated(0.9, bits=16)", "where=causal; select=top_p(0.9)", false);
     same("where=causal; select=qada(tau=1.1, window=2, sinks=1)", "where=causal", false);
     same("where=causal & dam(length=45)", "where=causal", false); /* all patterns open, up to twice P */
 }

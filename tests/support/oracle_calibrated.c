@@ -70,6 +70,44 @@ static void select_loki(oracle_row *row, int64_t h, const oracle_form *f, double
     free(list);
 }
 
+/* The fewest keys that hold p of the softmax of products with keys rounded to a few levels each. */
+static void select_estimated(oracle_row *row, int64_t h, const oracle_form *f, double *margin)
+{
+    const oracle_problem *p = &row->o->problem;
+    const double share = oracle_number(f, 0, "p", 1), levels = exp2(oracle_number(f, 1, "bits", 4)) - 1;
+    bool *open = row->open + h * p->keys;
+    ranked *list = malloc((size_t)(p->keys + 1) * sizeof *list);
+    int64_t n = 0, keep = 0;
+    for (int64_t j = 0; j < p->keys; j++) {
+        const tape_vector *key = &row->key[h * p->keys + j].seen;
+        double least = INFINITY, most = -INFINITY, value = 0;
+        for (int64_t d = 0; open[j] && d < p->dim; d++) {
+            least = fmin(least, entry(row, key, d));
+            most = fmax(most, entry(row, key, d));
+        }
+        for (int64_t d = 0; open[j] && d < p->dim; d++) {
+            const double level = (entry(row, key, d) - least) / (most - least) * levels;
+            *margin = fmin(*margin, fabs(fabs(level - rint(level)) - 0.5));
+            value += entry(row, &row->query[h].seen, d) * (least + (most - least) / levels * rint(level));
+        }
+        if (open[j])
+            list[n++] = (ranked){j, value * oracle_score_scale(row->o)};
+    }
+    qsort(list, (size_t)n, sizeof *list, by_value);
+    double all = 0, sum = 0;
+    for (int64_t r = 0; r < n; r++)
+        all += exp(list[r].value - list[0].value);
+    while (share < 1 && keep < n && (keep == 0 || sum < share)) {
+        sum += exp(list[keep++].value - list[0].value) / all;
+        *margin = fmin(*margin, fabs(sum - share));
+    }
+    if (keep > 0 && keep < n)
+        *margin = fmin(*margin, gap(list[keep - 1].value, list[keep].value));
+    for (int64_t r = keep; share < 1 && r < n; r++)
+        open[list[r].key] = false;
+    free(list);
+}
+
 static void select_top_theta(oracle_row *row, int64_t h, const oracle_form *f, double *margin)
 {
     const int64_t keys = row->o->problem.keys;
@@ -134,7 +172,10 @@ bool oracle_select_calibrated(oracle_row *row, int64_t h, const oracle_form *f, 
     static const struct {
         const char *name;
         void (*select)(oracle_row *row, int64_t h, const oracle_form *f, double *margin);
-    } forms[] = {{"loki", select_loki}, {"top_theta", select_top_theta}, {"qada", select_qada}};
+    } forms[] = {{"loki", select_loki},
+                 {"top_theta", select_top_theta},
+                 {"qada", select_qada},
+                 {"top_p_estimated", select_estimated}};
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
         if (strcmp(f->name, forms[i].name) == 0) {
             forms[i].select(row, h, f, margin);

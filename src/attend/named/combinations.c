@@ -17,6 +17,19 @@ static const heed_arg twilight_args[] = {
     {0},
 };
 
+static const heed_arg twilight_estimated_args[] = {
+    {.name = "p", .value = 0.95, .most = 1.0, .above = true, .summary = "share of the weight that is kept"},
+    {.name = "page", WHOLE, .value = 16, .summary = "keys a page"},
+    {.name = "budget", WHOLE, .value = 1024, .summary = "tokens in the pages looked at"},
+    {.name = "bits",
+     .kind = HEED_ARG_INT,
+     .least = 1,
+     .most = 16,
+     .value = 4,
+     .summary = "of an entry of the copy of the keys"},
+    {0},
+};
+
 static const heed_arg longformer_args[] = {
     {.name = "window", WHOLE, .value = 257, .summary = "distances below it are open, to both sides"},
     {.name = "global", WHOLE, .value = 1, .summary = "first tokens that see all and are seen by all"},
@@ -107,6 +120,14 @@ const heed_combination heed_combinations[] = {
         .args = twilight_args,
         .summary = "pages by bound, then the fewest of their keys that hold a share of the weight",
         .source = "Lin et al.: Twilight, 2025; weights of the candidates are exact here, not estimated",
+        .row = "001.004",
+    },
+    {
+        .name = "twilight_estimated",
+        .spec = "where=causal; select=quest({page}, {budget}) > top_p_estimated({p}, {bits})",
+        .args = twilight_estimated_args,
+        .summary = "pages by bound, then the fewest of their keys that hold a share of the estimated weight",
+        .source = "Lin et al.: Twilight, 2025; the copy has the values of few bits but is stored as floats",
         .row = "001.004",
     },
     {
