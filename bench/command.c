@@ -59,8 +59,8 @@ static const char *suite_word(int i)
     int count = 0;
     while (bench_suites[count])
         count++;
-    static const char *const others[] = {"product", "model", "peak"};
-    return i < count ? bench_suites[i]->name : i < count + 3 ? others[i - count] : NULL;
+    static const char *const others[] = {"product", "model", "scan", "peak"};
+    return i < count ? bench_suites[i]->name : i < count + 4 ? others[i - count] : NULL;
 }
 
 static int run(int argc, char **argv)
@@ -80,6 +80,8 @@ static int run(int argc, char **argv)
         status = bench_product(&chosen);
     if (strcmp(name, "model") == 0)
         status = bench_model(&chosen);
+    if (strcmp(name, "scan") == 0)
+        status = bench_scan(&chosen);
     for (int i = 0; bench_suites[i]; i++)
         if (strcmp(name, bench_suites[i]->name) == 0)
             status = bench_run(bench_suites[i], &chosen);
@@ -93,7 +95,7 @@ static int run(int argc, char **argv)
 
 const cli_command cli_bench = {
     .name = "bench",
-    .arguments = "attention|decode|cache|backward|sparse|forms|statistics|product|model|peak",
+    .arguments = "attention|decode|cache|backward|sparse|forms|statistics|product|model|scan|peak",
     .summary = "measure speed beside what this machine can do at most",
     .details =
         "Works are timed in turn, --rounds times, and the best counts. The peak is that of independent\n"

@@ -3,7 +3,7 @@
 _heed()
 {
     local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]} command=${COMP_WORDS[1]}
-    local commands="attend explain forms random info convert tokenize run logits perplexity compare eval tune calibrate embed map cache train bench help"
+    local commands="attend scan explain forms random info convert tokenize run logits perplexity compare eval tune calibrate embed map cache train bench help"
     COMPREPLY=()
 
     if ((COMP_CWORD == 1)); then
@@ -32,13 +32,17 @@ _heed()
     --resume | --picture | --grid | --params) COMPREPLY=($(compgen -f -- "$word")) && return ;;
     -m | --model | -f | --file) COMPREPLY=($(compgen -f -- "$word")) && return ;;
     -o | --output) COMPREPLY=($(compgen -f -- "$word")) && return ;;
-    --threads | --layer | --top | --seed | --shape | --spec | --rounds | --only) return ;;
+    --threads | --layer | --layers | --top | --seed | --shape | --spec | --rounds | --only) return ;;
     esac
 
     case $command in
     attend)
         COMPREPLY=($(compgen -W "--output --weights --backward --kv --threads --isa --kernel --layer --entropy --key-sums
             --top --json --help" -- "$word"))
+        [[ $word == -* ]] || COMPREPLY=($(compgen -f -X '!*.safetensors' -- "$word") $(compgen -d -- "$word"))
+        ;;
+    scan)
+        COMPREPLY=($(compgen -W "--output --backward --threads --isa --layer --layers --json --help" -- "$word"))
         [[ $word == -* ]] || COMPREPLY=($(compgen -f -X '!*.safetensors' -- "$word") $(compgen -d -- "$word"))
         ;;
     explain)
@@ -116,7 +120,7 @@ _heed()
         [[ $word == -* ]] || COMPREPLY=($(compgen -f -- "$word"))
         ;;
     bench)
-        COMPREPLY=($(compgen -W "attention decode cache backward sparse forms statistics product model peak --model --threads --rounds --isa --kernel
+        COMPREPLY=($(compgen -W "attention decode cache backward sparse forms statistics product model scan peak --model --threads --rounds --isa --kernel
             --only --long --json --help" -- "$word"))
         ;;
     help) COMPREPLY=($(compgen -W "$commands" -- "$word")) ;;

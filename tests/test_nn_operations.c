@@ -586,6 +586,67 @@ static void attention_by_a_spec(void **state)
                         .define = define_attend});
 }
 
+/* A state that fades and is written by shares: S = exp(decay) S + beta k v^T, out = S^T q, as sums over the
+ * past; and features of linear attention over their sum. Decays and shares are squares, so that they have the
+ * right sign. */
+MAKE(make_scan)
+{
+    heed_nn_recurrence how = {.spec = "scan=linear(map=exp)",
+                              .heads = H,
+                              .kv_heads = G,
+                              .decay = HEED_NO_INPUT,
+                              .beta = HEED_NO_INPUT,
+                              .gate = HEED_NO_INPUT,
+                              .erase = HEED_NO_INPUT,
+                              .rate = HEED_NO_INPUT};
+    if (!c->whole[0]) {
+        how.spec = "scan=mamba2";
+        how.decay = heed_nn_scale(g, heed_nn_apply(g, HEED_FN_SQUARE, in[3]), -0.1f, 0.0f);
+        how.beta = heed_nn_apply(g, HEED_FN_SQUARE, in[4]);
+    }
+    return heed_nn_scan(g, in[0], in[1], in[2], &how);
+}
+
+DEFINE(define_scan)
+{
+    for (int b = 0; b < B; b++)
+        for (int h = 0; h < H; h++)
+            for (int i = 0; i < N; i++) {
+                double weight[N], sum = 0.0, faded = 0.0;
+                double *to = out + ((b * N + i) * H + h) * E;
+                for (int j = i; j >= 0; j--) {
+                    const int row = (b * N + j) * G + h * G / H;
+                    weight[j] = 0.0;
+                    for (int d = 0; d < D; d++) {
+                        const double q = in[0][((b * N + i) * H + h) * D + d], k = in[1][row * D + d];
+                        weight[j] += c->whole[0] ? exp(q + k) : q * k;
+                    }
+                    weight[j] *= c->whole[0] ? 1.0 : exp(faded) * in[4][row] * in[4][row];
+                    faded -= 0.1 * in[3][row] * in[3][row];
+                    sum += weight[j];
+                }
+                for (int e = 0; e < E; e++) {
+                    to[e] = 0.0;
+                    for (int j = 0; j <= i; j++)
+                        to[e] += weight[j] / (c->whole[0] ? sum : 1.0) *
+                                 in[2][((b * N + j) * G + h * G / H) * E + e];
+                }
+            }
+}
+
+static void recurrences_by_a_spec(void **state)
+{
+    (void)state;
+    for (int sums = 0; sums < 2; sums++)
+        nn_check(&(nn_case){.name = sums ? "linear attention" : "recurrence",
+                            .in = {SHAPE(B, N, H * D), SHAPE(B, N, G * D), SHAPE(B, N, G * E), SHAPE(B, N, G),
+                                   SHAPE(B, N, G)},
+                            .ins = sums ? 3 : 5,
+                            .whole = {sums},
+                            .make = make_scan,
+                            .define = define_scan});
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -596,6 +657,7 @@ int main(void)
         cmocka_unit_test(rows),
         cmocka_unit_test(moving),
         cmocka_unit_test(attention_by_a_spec),
+        cmocka_unit_test(recurrences_by_a_spec),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

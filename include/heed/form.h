@@ -98,8 +98,9 @@ typedef struct heed_param {
 /** The sizes that a form sees when a plan is made. */
 typedef struct heed_sizes {
     int64_t batch, heads, kv_heads, queries, keys, dim, value_dim;
-    bool causal;        /**< `causal` is a factor of the outermost `&` of `where` */
-    double score_scale; /**< the score's scale where it has HEED_SHARES_SCALE, else 1/sqrt(dim) */
+    bool causal;           /**< `causal` is a factor of the outermost `&` of `where` */
+    int64_t layer, layers; /**< of recurrences */
+    double score_scale;    /**< the score's scale where it has HEED_SHARES_SCALE, else 1/sqrt(dim) */
 } heed_sizes;
 
 /** A form in a plan, with its arguments resolved and, while executing, its parameters bound. */
@@ -496,6 +497,9 @@ typedef struct heed_form {
 
     /** How its tensors are found on a model; NULL where they are not. */
     const heed_calibration *calibration;
+
+    /* scan: what enters the recurrence; see scan.h */
+    const struct heed_scan_rule *scan;
 } heed_form;
 
 /** Argument @p i as a whole number, held to the range of int32. */

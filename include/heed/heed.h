@@ -9,6 +9,7 @@
 #include <heed/policy.h>
 #include <heed/recall.h>
 #include <heed/sampling.h>
+#include <heed/scan.h>
 #include <heed/tensor.h>
 #include <heed/tokenizer.h>
 #endif

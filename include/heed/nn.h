@@ -180,6 +180,21 @@ typedef struct heed_nn_attention {
 HEED_API heed_variable heed_nn_attend(heed_graph *graph, heed_variable q, heed_variable k, heed_variable v,
                                       const heed_nn_attention *how);
 
+/** A recurrence by a spec; see scan.h. */
+typedef struct heed_nn_recurrence {
+    const char *spec;
+    int64_t heads, kv_heads; /**< kv_heads 0: as many */
+    int64_t layer, layers;
+    heed_variable decay, beta; /**< [batch, n, kv_heads], where the form reads them; else HEED_NO_INPUT */
+    heed_variable gate, erase,
+        rate; /**< [batch, n, kv_heads dim]; gate of forms with slots: kv_heads slots */
+} heed_nn_recurrence;
+
+/** q [batch, n, heads dim], k [batch, n, kv_heads dim] or HEED_NO_INPUT for forms without, v [batch, n,
+ * kv_heads e]: [batch, n, heads e]. */
+HEED_API heed_variable heed_nn_scan(heed_graph *graph, heed_variable q, heed_variable k, heed_variable v,
+                                    const heed_nn_recurrence *how);
+
 /** Nodes made from here to the end are not kept for the backward run but computed again in it; those that
  * later nodes use stay. Segments do not nest. */
 HEED_API void heed_graph_segment(heed_graph *graph);

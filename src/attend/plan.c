@@ -507,6 +507,7 @@ static heed_status keep_spec(heed_plan *plan, const heed_spec *spec)
 
 static heed_status make(heed_plan *plan, const heed_spec *spec)
 {
+    TRY(heed_check_stages(spec, plan->problem.layer));
     TRY(keep_spec(plan, spec));
     TRY(build_pipelines(plan, spec));
     TRY(heed_list_params(plan));

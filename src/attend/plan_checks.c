@@ -67,3 +67,13 @@ heed_status heed_check_votes(const heed_plan *plan, const heed_pipeline *pipelin
                          name, (long long)p->keys, (long long)p->queries);
     return HEED_OK;
 }
+
+heed_status heed_check_stages(const heed_spec *spec, int64_t layer)
+{
+    int root[HEED_STAGES];
+    heed_spec_clauses(spec, layer, 0, root);
+    if (root[HEED_SCAN] == HEED_ABSENT)
+        return HEED_OK;
+    return heed_fail(HEED_UNSUPPORTED,
+                     "scan= is a recurrence, which has no scores: heed scan, or heed_scan_create, runs it");
+}

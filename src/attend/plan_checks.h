@@ -12,4 +12,7 @@ heed_status heed_check_keys(const heed_plan *plan, const heed_pipeline *pipeline
 /* The clause `cache`, whose node is `root`: no policy, and the types of the problem. */
 heed_status heed_check_storage(const heed_plan *plan, const heed_spec *spec, int root);
 
+/* No clause that another kind of plan serves. */
+heed_status heed_check_stages(const heed_spec *spec, int64_t layer);
+
 #endif

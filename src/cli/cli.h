@@ -70,9 +70,9 @@ typedef struct cli_command {
     int (*run)(int argc, char **argv); /* argv[0] is the command's name; returns the exit status */
 } cli_command;
 
-extern const cli_command cli_attend, cli_explain, cli_forms, cli_random, cli_info_command, cli_convert,
-    cli_tokenize, cli_logits, cli_perplexity, cli_embed, cli_run, cli_compare, cli_map, cli_cache, cli_eval,
-    cli_tune, cli_train, cli_calibrate, cli_help;
+extern const cli_command cli_attend, cli_scan, cli_explain, cli_forms, cli_random, cli_info_command,
+    cli_convert, cli_tokenize, cli_logits, cli_perplexity, cli_embed, cli_run, cli_compare, cli_map,
+    cli_cache, cli_eval, cli_tune, cli_train, cli_calibrate, cli_help;
 
 /* Ended by NULL. */
 extern const cli_command *const cli_commands[];

@@ -183,7 +183,12 @@ const cli_stage_text cli_stage_texts[HEED_STAGES] = {
     [HEED_HEADS] = {"how do heads share and mix?",
                     "Multi-head, grouped and multi-query attention follow from the shapes of q, k and v."},
     [HEED_READ] = {"how are values read and combined?", ""},
-    [HEED_SCAN] = {"what state is carried along?", ""},
+    [HEED_SCAN] =
+        {"what state is carried along?",
+         "A recurrence instead of scores, alone in its spec: `heed scan`, heed/scan.h. G kv heads have a "
+         "state each, D channels by E values, that all their query heads read. decay and gate are logs of "
+         "what stays, 0 or less; where a form reads them, or beta, erase or rate, is said by its source "
+         "and refused when missing."},
     [HEED_LOWRANK] = {"what small set stands between?", ""},
     [HEED_CACHE] = {"what is kept of the past, and how small?",
                     "A chain: `cache=snapkv(share=0.25) > by_head > packed > q8`. A policy says which keys "

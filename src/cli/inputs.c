@@ -150,6 +150,22 @@ static heed_status store_as(cli_inputs *inputs, heed_type type, heed_tensor *ten
     return HEED_OK;
 }
 
+heed_status cli_read_floats(cli_inputs *inputs, const char *name, heed_tensor *tensor)
+{
+    TRY(check_type(inputs, name, HEED_TYPES));
+    TRY(read_tensor(inputs, name, tensor));
+    if (!tensor->data || tensor->type == HEED_F32)
+        return HEED_OK;
+    int64_t count = 1;
+    for (int i = 0; i < tensor->rank; i++)
+        count *= tensor->shape[i];
+    heed_tensor stored;
+    TRY(cli_new_tensor(inputs->pool, HEED_F32, tensor->rank, tensor->shape, &stored));
+    heed_load(tensor->type, tensor->data, stored.data, count);
+    *tensor = stored;
+    return HEED_OK;
+}
+
 static heed_status read_extras(cli_inputs *inputs, const cli_spec_use *use, unsigned *with)
 {
     for (int i = 0; i < EXTRAS; i++) {

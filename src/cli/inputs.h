@@ -40,6 +40,9 @@ heed_status cli_read_inputs(cli_inputs *inputs, const cli_spec_use *use, const h
 /* Reads the plan's parameters as far as the file has them. */
 heed_status cli_read_params(cli_inputs *inputs, const heed_plan *plan);
 
+/* Reads a tensor of floats of some kind as f32; data stays NULL where the file has none of that name. */
+heed_status cli_read_floats(cli_inputs *inputs, const char *name, heed_tensor *tensor);
+
 /* Reads the gradient of the output. */
 heed_status cli_read_dout(cli_inputs *inputs, const heed_problem *problem);
 

@@ -13,6 +13,7 @@
 #include "attend/score/table.h"
 #include "attend/select/table.h"
 #include "attend/where/table.h"
+#include "scan/forms/table.h"
 #undef HEED_ENTRY
 
 #define HEED_ENTRY(name) &HEED_FORM(name),
@@ -40,7 +41,10 @@ static const heed_form *const read[] = {
 static const heed_form *const cache[] = {
 #include "attend/cache/table.h"
     NULL};
+static const heed_form *const scan[] = {
+#include "scan/forms/table.h"
+    NULL};
 static const heed_form *const none[] = {NULL};
 
 const heed_form *const *const heed_form_table[HEED_STAGES] = {score, position, where, select, normalise,
-                                                              heads, read,     none,  none,   cache};
+                                                              heads, read,     scan,  none,   cache};

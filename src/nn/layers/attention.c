@@ -1,6 +1,8 @@
 /* Attention by a spec between four linear maps: o(attend(q(x), k(x), v(x))). */
 #include "nn/layers.h"
 
+#include <heed/scan.h>
+
 #include <math.h>
 
 /* A norm of each head's entries. */
@@ -16,19 +18,51 @@ static heed_variable norm_heads(heed_graph *graph, const char *name, const heed_
         graph, heed_layer_norm_rows(graph, name, model, heed_nn_reshape(graph, x, 4, apart)), 3, rows);
 }
 
-heed_variable heed_layer_attention(heed_graph *graph, const char *name, const heed_transformer *model,
-                                   int64_t layer, const heed_transformer_nodes *nodes, heed_variable x)
+/* log of sigmoid(x) to a power: what stays of a state, near all at first. */
+static heed_variable log_gate(heed_graph *graph, heed_variable x)
 {
+    const float power = 1 / 16.0f; /* Yang et al. 2023 */
+    const heed_variable share = heed_nn_apply(graph, HEED_FN_SIGMOID, x);
+    return heed_nn_scale(graph, heed_nn_apply(graph, HEED_FN_LOG, share), power, 0);
+}
+
+/* What a recurrence reads beside q, k and v, made of x by maps of its own. */
+static heed_variable recur(heed_graph *graph, const char *name, const heed_transformer *model, int64_t layer,
+                           const heed_scan_facts *facts, heed_variable x, heed_variable q, heed_variable k,
+                           heed_variable v)
+{
+    heed_nn_recurrence how = {.spec = model->spec,
+                              .heads = model->heads,
+                              .kv_heads = model->kv_heads,
+                              .layer = layer,
+                              .layers = model->layers,
+                              .decay = HEED_NO_INPUT,
+                              .beta = HEED_NO_INPUT,
+                              .gate = HEED_NO_INPUT,
+                              .erase = HEED_NO_INPUT,
+                              .rate = HEED_NO_INPUT};
+    const int64_t wide = model->kv_heads * model->head_dim;
     const float deviation = model->deviation;
-    const int64_t q_width = model->heads * model->head_dim, kv_width = model->kv_heads * model->head_dim;
-    heed_variable q =
-        heed_layer_linear(graph, heed_layer_under(name, "q_proj").text, x, q_width, model->bias, deviation);
-    heed_variable k =
-        heed_layer_linear(graph, heed_layer_under(name, "k_proj").text, x, kv_width, model->bias, deviation);
-    heed_variable v =
-        heed_layer_linear(graph, heed_layer_under(name, "v_proj").text, x, kv_width, model->bias, deviation);
-    q = norm_heads(graph, heed_layer_under(name, "q_norm").text, model, q);
-    k = norm_heads(graph, heed_layer_under(name, "k_norm").text, model, k);
+#define MAP(part, width)                                                                                     \
+    heed_layer_linear(graph, heed_layer_under(name, part).text, x, width, true, deviation)
+    if (facts->flags & HEED_SCAN_READS_DECAY)
+        how.decay = log_gate(graph, MAP("decay_proj", model->kv_heads));
+    if (facts->flags & HEED_SCAN_READS_GATE)
+        how.gate = log_gate(graph, MAP("gate_proj", facts->slots ? model->kv_heads * facts->slots : wide));
+    if (facts->flags & HEED_SCAN_READS_BETA)
+        how.beta = heed_nn_apply(graph, HEED_FN_SIGMOID, MAP("beta_proj", model->kv_heads));
+    if (facts->flags & HEED_SCAN_READS_ERASE)
+        how.erase = MAP("erase_proj", wide);
+    if (facts->flags & HEED_SCAN_READS_RATE)
+        how.rate = heed_nn_apply(graph, HEED_FN_SIGMOID, MAP("rate_proj", wide));
+#undef MAP
+    return heed_nn_scan(graph, q, k, v, &how);
+}
+
+static heed_variable attend(heed_graph *graph, const char *name, const heed_transformer *model, int64_t layer,
+                            const heed_transformer_nodes *nodes, heed_variable q, heed_variable k,
+                            heed_variable v)
+{
     const heed_nn_attention how = {.spec = model->spec,
                                    .name = name,
                                    .heads = model->heads,
@@ -37,7 +71,29 @@ heed_variable heed_layer_attention(heed_graph *graph, const char *name, const he
                                    .positions = nodes->places,
                                    .segments = nodes->segments,
                                    .gate = HEED_NO_INPUT};
-    const heed_variable out = heed_nn_attend(graph, q, k, v, &how);
+    return heed_nn_attend(graph, q, k, v, &how);
+}
+
+heed_variable heed_layer_attention(heed_graph *graph, const char *name, const heed_transformer *model,
+                                   int64_t layer, const heed_transformer_nodes *nodes, heed_variable x)
+{
+    const float deviation = model->deviation;
+    const int64_t q_width = model->heads * model->head_dim, kv_width = model->kv_heads * model->head_dim;
+    heed_scan_facts facts = {.scans = false};
+    (void)heed_scan_of_layer(model->spec, NULL, layer, &facts); /* a wrong spec is refused below */
+    heed_variable q =
+        heed_layer_linear(graph, heed_layer_under(name, "q_proj").text, x, q_width, model->bias, deviation);
+    heed_variable k = HEED_NO_INPUT;
+    if (!(facts.flags & HEED_SCAN_NO_KEYS))
+        k = heed_layer_linear(graph, heed_layer_under(name, "k_proj").text, x, kv_width, model->bias,
+                              deviation);
+    heed_variable v =
+        heed_layer_linear(graph, heed_layer_under(name, "v_proj").text, x, kv_width, model->bias, deviation);
+    q = norm_heads(graph, heed_layer_under(name, "q_norm").text, model, q);
+    if (k >= 0)
+        k = norm_heads(graph, heed_layer_under(name, "k_norm").text, model, k);
+    const heed_variable out = facts.scans ? recur(graph, name, model, layer, &facts, x, q, k, v)
+                                          : attend(graph, name, model, layer, nodes, q, k, v);
     /* maps onto the residual stream begin smaller, so that it does not grow with depth (Radford et al. 2019)
      */
     return heed_layer_linear(graph, heed_layer_under(name, "o_proj").text, out, model->width, model->bias,

@@ -1,0 +1,148 @@
+/* The way forward. */
+#include "scan/plan.h"
+
+#include <omp.h>
+#include <stdio.h>
+#include <string.h>
+
+/* One tensor against the plan: [batch, heads, tokens, dim], without the last where dim is 0. */
+static heed_status check(const heed_scan_plan *plan, const heed_tensor *t, const char *name, bool wanted,
+                         int64_t heads, int64_t tokens, int64_t dim)
+{
+    const int64_t shape[] = {plan->problem.batch, heads, tokens, dim};
+    const int rank = dim ? 4 : 3;
+    if (!wanted && !t->data)
+        return HEED_OK;
+    if (!wanted)
+        return heed_fail(HEED_INVALID, "%s is not read by scan=%s", name, plan->form.form->name);
+    if (!t->data)
+        return heed_fail(HEED_INVALID, "scan=%s reads %s, which is missing", plan->form.form->name, name);
+    if (t->type == HEED_F32 && t->rank == rank && !memcmp(t->shape, shape, (size_t)rank * sizeof *shape))
+        return HEED_OK;
+    char last[24] = "";
+    if (dim)
+        snprintf(last, sizeof last, ", %lld", (long long)dim);
+    return heed_fail(HEED_INVALID, "%s must be f32 [%lld, %lld, %lld%s]", name, (long long)shape[0],
+                     (long long)heads, (long long)tokens, last);
+}
+
+heed_status heed_scan_check(const heed_scan_plan *plan, const heed_scan_tensors *t, int64_t *tokens)
+{
+    const heed_scan_problem *p = &plan->problem;
+    const unsigned flags = plan->rule->flags;
+    if (t->q.rank != 4 || t->q.shape[2] < 0 || t->q.shape[2] > p->tokens)
+        return heed_fail(HEED_INVALID, "q must be [batch, heads, tokens, dim] of at most %lld tokens",
+                         (long long)p->tokens);
+    const int64_t n = *tokens = t->q.shape[2], kv = p->kv_heads;
+    TRY(check(plan, &t->q, "q", true, p->heads, n, p->dim));
+    TRY(check(plan, &t->k, "k", !(flags & HEED_SCAN_NO_KEYS), kv, n, p->dim));
+    TRY(check(plan, &t->v, "v", true, kv, n, p->value_dim));
+    TRY(check(plan, &t->decay, "decay", flags & HEED_SCAN_READS_DECAY, kv, n, 0));
+    TRY(check(plan, &t->gate, "gate", flags & HEED_SCAN_READS_GATE, kv, n, heed_scan_gate_dim(plan)));
+    TRY(check(plan, &t->beta, "beta", flags & HEED_SCAN_READS_BETA, kv, n, 0));
+    TRY(check(plan, &t->erase, "erase", flags & HEED_SCAN_READS_ERASE, kv, n, p->dim));
+    TRY(check(plan, &t->rate, "rate", flags & HEED_SCAN_READS_RATE, kv, n, p->dim));
+    return check(plan, &t->out, "out", true, p->heads, n, p->value_dim);
+}
+
+/* Columns of the caller's state of one kv head, to and from rows of `width` floats. */
+static void move_state(const heed_scan_plan *plan, float *all, int64_t block, float *local, int64_t width,
+                       bool back)
+{
+    const int64_t column = block * HEED_SCAN_COLUMNS, left = plan->columns - column;
+    const size_t bytes = (size_t)(left < width ? left : width) * sizeof(float);
+    for (int64_t r = 0; r < plan->channels; r++) {
+        float *outside = all + r * plan->columns + column, *inside = local + r * width;
+        memcpy(back ? outside : inside, back ? inside : outside, bytes);
+    }
+}
+
+static void write_norm(const heed_scan_plan *plan, const heed_scan_work *work, int64_t row, int count,
+                       int64_t tokens)
+{
+    for (int h = 0; h < plan->group; h++)
+        memcpy(plan->norm + row + h * tokens, work->out + (int64_t)h * count, (size_t)count * sizeof(float));
+}
+
+static void write_out(const heed_scan_plan *plan, const heed_scan_tensors *t, const heed_scan_work *work,
+                      int64_t batch, int64_t kv_head, int64_t block, int64_t first, int count, int64_t tokens)
+{
+    const int real = heed_scan_real_columns(plan, block);
+    const int64_t stride = t->out.stride[3], column = block * HEED_SCAN_COLUMNS;
+    const bool has_norm = plan->normalises && real < HEED_SCAN_COLUMNS;
+    for (int h = 0; h < plan->group; h++) {
+        const int64_t head = kv_head * plan->group + h;
+        for (int n = 0; n < count; n++) {
+            const float *from = work->out + ((int64_t)h * count + n) * HEED_SCAN_COLUMNS;
+            char *row = (char *)heed_scan_at(&t->out, batch, head, first + n) + column * stride;
+            for (int c = 0; c < real; c++)
+                *(float *)(row + c * stride) = from[c];
+            if (has_norm)
+                plan->norm[(batch * plan->problem.heads + head) * tokens + first + n] = from[real];
+        }
+    }
+}
+
+/* All tokens of one kv head and one block of columns; the norm has a column of its own behind whole blocks.
+ */
+static void pass(const heed_scan_plan *plan, const heed_scan_tensors *t, heed_scan_work *work, int64_t item,
+                 int64_t tokens)
+{
+    const int64_t block = item % plan->blocks, head = item / plan->blocks;
+    const int64_t batch = head / plan->problem.kv_heads, kv_head = head % plan->problem.kv_heads;
+    const bool is_norm = heed_scan_real_columns(plan, block) == 0;
+    const int64_t width = is_norm ? 1 : HEED_SCAN_COLUMNS;
+    float *all = t->state ? t->state + head * heed_scan_state_floats(plan) : NULL;
+    memset(work->state, 0, (size_t)(plan->channels * width) * sizeof(float));
+    if (all)
+        move_state(plan, all, block, work->state, width, false);
+    for (int64_t n = 0; n < tokens; n += HEED_SCAN_TOKENS) {
+        const int count = (int)(tokens - n < HEED_SCAN_TOKENS ? tokens - n : HEED_SCAN_TOKENS);
+        heed_scan_prepare(plan, t, work, batch, kv_head, n, count);
+        const heed_scan_run run = heed_scan_run_of(plan, work, count);
+        if (is_norm) {
+            plan->kernels->norm(&run);
+            write_norm(plan, work, (batch * plan->problem.heads + kv_head * plan->group) * tokens + n, count,
+                       tokens);
+        } else {
+            heed_scan_load_values(plan, &t->v, batch, kv_head, block, n, count, work->value);
+            plan->kernels->forward(&run);
+            write_out(plan, t, work, batch, kv_head, block, n, count, tokens);
+        }
+    }
+    if (all)
+        move_state(plan, all, block, work->state, width, true);
+}
+
+static void normalise(const heed_scan_plan *plan, const heed_scan_tensors *t, int64_t row, int64_t tokens)
+{
+    const int64_t heads = plan->problem.heads, dim = plan->problem.value_dim;
+    for (int64_t n = 0; n < tokens; n++) {
+        const float factor = 1.0f / plan->norm[row * tokens + n];
+        char *to = (char *)heed_scan_at(&t->out, row / heads, row % heads, n);
+        for (int64_t e = 0; e < dim; e++)
+            *(float *)(to + e * t->out.stride[3]) *= factor;
+    }
+}
+
+heed_status heed_scan(heed_scan_plan *plan, const heed_scan_tensors *tensors)
+{
+    if (!plan || !tensors)
+        return heed_fail(HEED_INVALID, "plan and tensors must not be NULL");
+    int64_t tokens;
+    TRY(heed_scan_check(plan, tensors, &tokens));
+    const heed_scan_problem *p = &plan->problem;
+    const int64_t items = p->batch * p->kv_heads * plan->blocks, rows = p->batch * p->heads;
+#pragma omp parallel num_threads(p->threads)
+    {
+        heed_scan_work work;
+        heed_scan_lay_out(plan, plan->memory + (size_t)omp_get_thread_num() * plan->per_thread, &work);
+#pragma omp for schedule(dynamic)
+        for (int64_t i = 0; i < items; i++)
+            (plan->slots ? heed_slots_pass : pass)(plan, tensors, &work, i, tokens);
+#pragma omp for schedule(static)
+        for (int64_t row = 0; row < (plan->normalises ? rows : 0); row++)
+            normalise(plan, tensors, row, tokens);
+    }
+    return HEED_OK;
+}

@@ -1,0 +1,130 @@
+/* Rows of tokens, as the recurrence reads them. */
+#include "scan/plan.h"
+
+#include <string.h>
+
+size_t heed_scan_lay_out(const heed_scan_plan *plan, char *memory, heed_scan_work *work)
+{
+    const heed_scan_problem *p = &plan->problem;
+    const bool back = p->backward;
+    const size_t run = p->tokens < HEED_SCAN_TOKENS ? (size_t)p->tokens : HEED_SCAN_TOKENS;
+    const size_t tokens = back ? (size_t)p->tokens : run, dim = (size_t)p->dim;
+    const size_t channels = (size_t)plan->channels, group = (size_t)plan->group;
+    const size_t gate = (size_t)heed_scan_gate_dim(plan), given = 3 * dim + gate + 2;
+    const size_t query = tokens * (size_t)heed_scan_query_dim(plan), rows = tokens * channels;
+    /* of values, of outputs, and columns of the state */
+    const size_t value = plan->slots ? (size_t)plan->columns : HEED_SCAN_COLUMNS;
+    const size_t out = plan->slots ? (size_t)p->value_dim : HEED_SCAN_COLUMNS, state = channels * value;
+    heed_arena arena = {.base = memory};
+#define TAKE(count) heed_arena_take(&arena, count, sizeof(float))
+    *work = (heed_scan_work){.rows = {.dim = (int)p->dim, .channels = plan->channels}};
+    work->given = TAKE(tokens * given);
+    work->q = TAKE(tokens * dim);
+    work->rows.key = TAKE(rows);
+    work->rows.keep = TAKE(rows);
+    if (plan->rule->flags & HEED_SCAN_DELTA) {
+        work->rows.remove = TAKE(rows);
+        work->rows.probe = TAKE(rows);
+    }
+    work->query = TAKE(group * query);
+    work->value = TAKE(tokens * value);
+    work->out = TAKE(group * run * out);
+    work->state = TAKE(state);
+    work->weight = TAKE(plan->slots ? 2 * channels : 0);
+    if (back) {
+        work->dkey = TAKE(rows);
+        work->dkeep = TAKE(rows);
+        work->dremove = TAKE(rows);
+        work->dprobe = TAKE(rows);
+        work->dquery = TAKE(group * query);
+        work->dgiven = TAKE(tokens * given);
+        work->dvalue = TAKE(tokens * value);
+        work->dout = TAKE(group * tokens * out);
+        work->dq = TAKE(tokens * dim);
+        work->states = TAKE((run + 1) * state);
+        work->begins = TAKE((tokens + run - 1) / run * state);
+    }
+#undef TAKE
+    return arena.overflow ? SIZE_MAX : arena.used;
+}
+
+/* Rows first.. of [batch, G, N, D] or numbers of [batch, G, N], one behind the other. */
+static float *gather(const heed_tensor *from, int64_t batch, int64_t head, int64_t first, int count,
+                     int64_t dim, float *to)
+{
+    if (!from->data)
+        return NULL;
+    for (int t = 0; t < count; t++) {
+        const char *row = (const char *)heed_scan_at(from, batch, head, first + t);
+        if (dim == 1 || from->stride[3] == sizeof(float))
+            memcpy(to + t * dim, row, (size_t)dim * sizeof(float));
+        else
+            for (int64_t d = 0; d < dim; d++)
+                to[t * dim + d] = *(const float *)(row + d * from->stride[3]);
+    }
+    return to;
+}
+
+void heed_scan_prepare(const heed_scan_plan *plan, const heed_scan_tensors *t, heed_scan_work *work,
+                       int64_t batch, int64_t kv_head, int64_t first, int count)
+{
+    const int64_t dim = plan->problem.dim, size = (int64_t)count * dim, gate = heed_scan_gate_dim(plan);
+    heed_scan_rows *rows = &work->rows;
+    float *to = work->given, *numbers = to + 3 * size + count * gate;
+    rows->count = count;
+    rows->head = kv_head;
+    rows->first = first;
+    rows->k = gather(&t->k, batch, kv_head, first, count, dim, to);
+    rows->erase = gather(&t->erase, batch, kv_head, first, count, dim, to + size);
+    rows->rate = gather(&t->rate, batch, kv_head, first, count, dim, to + 2 * size);
+    rows->gate = gather(&t->gate, batch, kv_head, first, count, gate, to + 3 * size);
+    rows->decay = gather(&t->decay, batch, kv_head, first, count, 1, numbers);
+    rows->beta = gather(&t->beta, batch, kv_head, first, count, 1, numbers + count);
+    plan->rule->write(&plan->form, rows);
+    for (int h = 0; h < plan->group; h++) {
+        gather(&t->q, batch, kv_head * plan->group + h, first, count, dim, work->q);
+        plan->rule->look(&plan->form, work->q, count, (int)dim,
+                         work->query + (int64_t)h * count * heed_scan_query_dim(plan));
+    }
+}
+
+int heed_scan_real_columns(const heed_scan_plan *plan, int64_t block)
+{
+    const int64_t left = plan->problem.value_dim - block * HEED_SCAN_COLUMNS;
+    return left < 0 ? 0 : left < HEED_SCAN_COLUMNS ? (int)left : HEED_SCAN_COLUMNS;
+}
+
+void heed_scan_load_values(const heed_scan_plan *plan, const heed_tensor *v, int64_t batch, int64_t kv_head,
+                           int64_t block, int64_t first, int count, float *to)
+{
+    const int real = heed_scan_real_columns(plan, block);
+    const int64_t stride = v->stride[3];
+    for (int t = 0; t < count; t++, to += HEED_SCAN_COLUMNS) {
+        const char *row =
+            (const char *)heed_scan_at(v, batch, kv_head, first + t) + block * HEED_SCAN_COLUMNS * stride;
+        if (stride == sizeof(float))
+            memcpy(to, row, (size_t)real * sizeof(float));
+        else
+            for (int c = 0; c < real; c++)
+                to[c] = *(const float *)(row + c * stride);
+        for (int c = real; c < HEED_SCAN_COLUMNS; c++)
+            to[c] = (float)(plan->normalises && c == real);
+    }
+}
+
+heed_scan_run heed_scan_run_of(const heed_scan_plan *plan, const heed_scan_work *work, int count)
+{
+    return (heed_scan_run){.count = count,
+                           .channels = plan->channels,
+                           .queries = plan->group,
+                           .apart = count,
+                           .delta = plan->rule->flags & HEED_SCAN_DELTA,
+                           .key = work->rows.key,
+                           .keep = work->rows.keep,
+                           .remove = work->rows.remove,
+                           .probe = work->rows.probe,
+                           .query = work->query,
+                           .value = work->value,
+                           .state = work->state,
+                           .out = work->out};
+}
