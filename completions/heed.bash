@@ -3,7 +3,7 @@
 _heed()
 {
     local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]} command=${COMP_WORDS[1]}
-    local commands="attend scan explain forms random info convert tokenize run logits perplexity compare eval tune calibrate embed map cache train bench help"
+    local commands="attend scan explain forms random info convert tokenize run logits perplexity compare eval tune calibrate patterns embed map cache train bench help"
     COMPREPLY=()
 
     if ((COMP_CWORD == 1)); then
@@ -104,6 +104,10 @@ _heed()
         ;;
     calibrate)
         COMPREPLY=($(compgen -W "--model --attention --output --tokens --window --exact --threads --parse-special --json --help" -- "$word"))
+        [[ $word == -* ]] || COMPREPLY=($(compgen -f -- "$word"))
+        ;;
+    patterns)
+        COMPREPLY=($(compgen -W "--model --block --blocks --tokens --window --heads --exact --threads --parse-special --json --help" -- "$word"))
         [[ $word == -* ]] || COMPREPLY=($(compgen -f -- "$word"))
         ;;
     perplexity)
