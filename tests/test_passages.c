@@ -93,8 +93,8 @@ static void compare_keys(const heed_session *a, int64_t of_a, const heed_session
                 const int64_t j = in_a->start + i - in_b->start;
                 if (j < 0)
                     continue;
-                heed_session_load_keys(a, l, in_a, i, 1, x);
-                heed_session_load_keys(b, l, in_b, j, 1, y);
+                heed_pages_load_keys(&a->pages, l, in_a, i, 1, x);
+                heed_pages_load_keys(&b->pages, l, in_b, j, 1, y);
                 if (farthest(x, y, c->head_dim) > 1e-4)
                     fail_msg("%s: key %d of layer %d is off by %g", name, (int)(in_a->start + i), (int)l,
                              farthest(x, y, c->head_dim));

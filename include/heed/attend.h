@@ -71,6 +71,11 @@ enum heed_with {
         131072, /**< memory: what selectors carry from one execution to the next; see recall.h */
 };
 
+/** The pools of a grade, as k, v and paged summaries. */
+typedef struct heed_grade {
+    heed_tensor k, v, summaries;
+} heed_grade;
+
 /** Sizes, types and wishes. Zero it first; zero threads means all cores, zero value_dim means dim, zero
  * kv_heads means heads. */
 typedef struct heed_problem {
@@ -81,8 +86,10 @@ typedef struct heed_problem {
     heed_kernel kernel; /**< AUTO, or one to force; refused when that one cannot run the spec */
     unsigned with;      /**< heed_with flags */
     int64_t page;       /**< with PAGES: keys a page, a power of two */
-    int64_t layer;      /**< which layer this is, for `layers` prefixes in the spec */
-    int top;            /**< with TOP: links a row */
+    int grades;         /**< with PAGES: grades beside the first, */
+    heed_grade_types grade[HEED_MOST_GRADES]; /**< and their types */
+    int64_t layer;                            /**< which layer this is, for `layers` prefixes in the spec */
+    int top;                                  /**< with TOP: links a row */
     const heed_form *const
         *forms; /**< a user's own forms, ended by NULL; must outlive the plan; may be NULL */
 } heed_problem;
@@ -138,8 +145,9 @@ typedef struct heed_extra {
     /** With MEMORY: [batch] the memory of each sequence, brought up to date; NULL: all keys are attended to
      * and nothing is remembered. */
     struct heed_memory *const *memory;
-    heed_tensor mask;       /**< u8 [N, M], [batch, N, M] or [batch or 1, H or 1, N, M] */
-    heed_tensor page_table; /**< i32 [batch, pages]: page number of each run of `page` keys */
+    heed_tensor mask;        /**< u8 [N, M], [batch, N, M] or [batch or 1, H or 1, N, M] */
+    heed_tensor page_table;  /**< i32 [batch, pages]: page number of each run of `page` keys */
+    const heed_grade *grade; /**< [problem.grades] pools of grades 1, 2, ... */
     const heed_tensor
         *params;      /**< in the order of heed_plan_param; data NULL or the array NULL: initial values */
     heed_tensor lse;  /**< f32 [batch, heads, queries], written if data is set */

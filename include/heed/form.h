@@ -492,8 +492,9 @@ typedef struct heed_form {
     /* select: a choice that outlives an execution; see recall.h */
     const struct heed_recall *recall;
 
-    /* cache: what is kept; see policy.h */
+    /* cache: what is kept, and how pages are stored as they age; see policy.h */
     const struct heed_policy *policy;
+    const struct heed_storage *storage;
 
     /** How its tensors are found on a model; NULL where they are not. */
     const heed_calibration *calibration;

@@ -12,6 +12,7 @@
 #define HEED_POLICY_H
 
 #include <heed/form.h>
+#include <heed/tensor.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -203,6 +204,24 @@ enum heed_manner {
  */
 HEED_API heed_status heed_policy_try(const char *spec, const heed_form *const *forms, const heed_held *held,
                                      int kv_heads, uint8_t *const *keep);
+
+/** A full page of keys and values of one kv head, as it stands in the text. */
+typedef struct heed_page_state {
+    int64_t layer, layers;
+    int64_t first, last; /**< places in the text of its first and its last key */
+    int64_t read;        /**< tokens that the sequence has read */
+    int64_t behind;      /**< keys held behind it */
+} heed_page_state;
+
+/** Storage that changes as keys age: new keys are stored as grade 0; whenever a page was filled, every full
+ * page is asked for again. */
+typedef struct heed_storage {
+    /** Types of grades 0, 1, ..., of 1 + HEED_MOST_GRADES at most; returns how many there are. */
+    int (*grades)(const heed_form_state *form, heed_grade_types *grade);
+    /** The grade that a full page shall have. It is made from the page as it is stored: what a coarser grade
+     * lost stays lost. */
+    int (*grade)(const heed_form_state *form, const heed_page_state *page);
+} heed_storage;
 
 #ifdef __cplusplus
 }

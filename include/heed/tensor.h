@@ -46,6 +46,10 @@ typedef enum heed_type {
     HEED_ROTATED_Q4,
     HEED_ROTATED_Q3,
     HEED_ROTATED_Q2,
+    /* Keys of a page that is quantised as a whole, by channel: see heed_channel_bytes. The rows hold levels
+     * only, so they mean nothing without their page, and heed_load and heed_store do not take them. */
+    HEED_CHANNEL_Q4,
+    HEED_CHANNEL_Q2,
     HEED_TYPES
 } heed_type;
 
@@ -63,6 +67,16 @@ typedef struct heed_tensor {
     int64_t shape[HEED_MAX_RANK];
     int64_t stride[HEED_MAX_RANK];
 } heed_tensor;
+
+/** Pages may differ in how they store keys and values: a page table's entry holds a grade above its page
+ * number. Grade 0 is k_type and v_type in the pools k and v; the others come with types and pools of their
+ * own. Keys may also be quantised by channel there (HEED_CHANNEL_Q4, HEED_CHANNEL_Q2). */
+#define HEED_MOST_GRADES 7  /**< beside grade 0 */
+#define HEED_GRADE_SHIFT 27 /**< entry = grade << HEED_GRADE_SHIFT | page number */
+
+typedef struct heed_grade_types {
+    heed_type k, v;
+} heed_grade_types;
 
 /** Lower case: "f32", "q8", "q4_k", ... */
 HEED_API const char *heed_type_name(heed_type type);

@@ -119,6 +119,37 @@ static heed_status check_page_shapes(const heed_run *run, const heed_tensor *tab
     return HEED_OK;
 }
 
+static heed_status bind_grades(heed_run *run, const heed_extra *extra)
+{
+    const heed_problem *p = &run->plan->problem;
+    if (p->grades > 0 && !extra->grade)
+        return heed_fail(HEED_INVALID, "the plan was made for %d grades of pages more, which are missing",
+                         p->grades);
+    for (int g = 0; g < p->grades; g++) {
+        const heed_grade *given = &extra->grade[g];
+        const int64_t heads = heed_keys_by_kv_head(run->plan) ? 1 : p->kv_heads;
+        TRY(check_shape("k of a grade", &given->k, p->grade[g].k, (int64_t[]){-1, heads, p->page, p->dim}));
+        TRY(check_shape("v of a grade", &given->v, p->grade[g].v,
+                        (int64_t[]){given->k.shape[0], heads, p->page, p->value_dim}));
+        run->grade[g] = *given;
+    }
+    return HEED_OK;
+}
+
+/* Whether an entry of a page table names a page that is there. */
+static heed_status check_page(const heed_run *run, int64_t batch, int64_t i, int32_t entry)
+{
+    const int grades = run->plan->problem.grades;
+    int64_t page = entry;
+    const heed_tensor *pool = &run->k;
+    if (entry >= 0 && grades > 0 && entry >> HEED_GRADE_SHIFT <= grades)
+        pool = heed_pool_of(run, &run->k, entry, &page);
+    if (page < 0 || page >= pool->shape[0])
+        return heed_fail(HEED_INVALID, "page_table[%lld, %lld] is %d, there are %lld pages", (long long)batch,
+                         (long long)i, (int)entry, (long long)pool->shape[0]);
+    return HEED_OK;
+}
+
 static heed_status bind_pages(heed_run *run, const heed_extra *extra)
 {
     const heed_problem *p = &run->plan->problem;
@@ -127,14 +158,11 @@ static heed_status bind_pages(heed_run *run, const heed_extra *extra)
     const heed_tensor *table = &extra->page_table;
     const bool by_head = heed_keys_by_kv_head(run->plan);
     TRY(check_page_shapes(run, table));
+    TRY(bind_grades(run, extra));
     for (int64_t n = 0; n < p->batch * (by_head ? p->kv_heads : 1); n++) {
         const int64_t b = n % p->batch, g = n / p->batch;
-        for (int64_t i = 0; i * p->page < heed_key_count(run, b, g); i++) {
-            const int32_t page = heed_list_entry(table, b, g, i);
-            if (page < 0 || page >= run->k.shape[0])
-                return heed_fail(HEED_INVALID, "page_table[%lld, %lld] is %d, there are %lld pages",
-                                 (long long)b, (long long)i, (int)page, (long long)run->k.shape[0]);
-        }
+        for (int64_t i = 0; i * p->page < heed_key_count(run, b, g); i++)
+            TRY(check_page(run, b, i, heed_list_entry(table, b, g, i)));
     }
     run->page_table = table->data;
     run->page_step[0] = table->stride[0];
@@ -142,6 +170,8 @@ static heed_status bind_pages(heed_run *run, const heed_extra *extra)
     run->page_step[2] = table->stride[table->rank - 1];
     if (by_head) /* a page is of one kv head */
         run->k.stride[1] = run->v.stride[1] = 0;
+    for (int g = 0; by_head && g < p->grades; g++)
+        run->grade[g].k.stride[1] = run->grade[g].v.stride[1] = 0;
     return HEED_OK;
 }
 

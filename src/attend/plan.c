@@ -9,6 +9,7 @@
 #include "attend/summaries.h"
 #include "base/cpu.h"
 #include "base/try.h"
+#include "tensor/channel.h"
 #include "tensor/rotate.h"
 #include <limits.h>
 #include <math.h>
@@ -45,6 +46,28 @@ static bool is_cache_block(heed_type type)
     return plain == HEED_Q8 || plain == HEED_Q4 || plain == HEED_Q3 || plain == HEED_Q2;
 }
 
+/* Rows of all grades must be turned alike, for queries are turned once and sums turned back. */
+static heed_status check_grades(const heed_problem *p)
+{
+    if (p->grades < 0 || p->grades > HEED_MOST_GRADES || (p->grades && !(p->with & HEED_WITH_PAGES)))
+        return heed_fail(HEED_INVALID, "%d grades of pages: 0 to %d, with pages only", p->grades,
+                         HEED_MOST_GRADES);
+    for (int g = 0; g < p->grades; g++) {
+        const heed_type k = p->grade[g].k, v = p->grade[g].v;
+        const bool by_channel = heed_type_by_channel(k);
+        if ((!is_floating(k) && !is_cache_block(k) && !by_channel) || (!is_floating(v) && !is_cache_block(v)))
+            return heed_fail(HEED_INVALID, "grade %d stores keys as type %d and values as type %d", g + 1,
+                             (int)k, (int)v);
+        if (by_channel && p->page % HEED_CHANNEL_GROUP != 0)
+            return heed_fail(HEED_INVALID, "keys by channel go in groups of %d, but a page has %lld",
+                             (int)HEED_CHANNEL_GROUP, (long long)p->page);
+        if (heed_type_rotated(k) != heed_type_rotated(p->k_type) ||
+            heed_type_rotated(v) != heed_type_rotated(p->v_type))
+            return heed_fail(HEED_UNSUPPORTED, "either all grades of pages are rotated or none");
+    }
+    return HEED_OK;
+}
+
 static heed_status check_problem(heed_problem *p)
 {
     p->kv_heads = p->kv_heads ? p->kv_heads : p->heads;
@@ -77,6 +100,7 @@ static heed_status check_problem(heed_problem *p)
     TRY(check_volume("out", HEED_F32, p->batch, p->heads, p->queries, p->value_dim));
     if (p->with & HEED_WITH_PAGES && (p->page < 1 || (p->page & (p->page - 1)) != 0))
         return heed_fail(HEED_INVALID, "page is %lld, it must be a power of two", (long long)p->page);
+    TRY(check_grades(p));
     if (p->with & HEED_WITH_PAGES && p->with & HEED_WITH_BACKWARD)
         return heed_fail(HEED_UNSUPPORTED, "gradients are not computed for paged keys and values");
     if (p->with & HEED_WITH_BACKWARD && (!is_floating(p->k_type) || !is_floating(p->v_type)))

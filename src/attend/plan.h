@@ -124,6 +124,7 @@ typedef struct heed_run {
     const int32_t *key_count;   /* [G or 1][batch], see heed_key_count */
     const char *page_table;     /* i32; the bytes from one batch entry, kv head and page to the next */
     int64_t page_step[3];
+    heed_grade grade[HEED_MOST_GRADES]; /* pools of the grades beside the first */
     const char *mass; /* f32, or NULL; the bytes from one batch entry and kv head to the next */
     int64_t mass_step[2];
     float *row_state;       /* [batch, H, N, 2]: norm and lse; NULL when not kept */
@@ -139,6 +140,17 @@ static inline bool heed_keys_by_kv_head(const heed_plan *plan)
 static inline int64_t heed_kv_head_of(const heed_plan *plan, int64_t head)
 {
     return head * plan->problem.kv_heads / plan->problem.heads;
+}
+
+/* The pool that an entry of a page table points into, and its page there. base: &run->k or &run->v. */
+static inline const heed_tensor *heed_pool_of(const heed_run *run, const heed_tensor *base, int32_t entry,
+                                              int64_t *page)
+{
+    const int grade = entry >> HEED_GRADE_SHIFT;
+    *page = entry & ((1 << HEED_GRADE_SHIFT) - 1);
+    if (grade == 0)
+        return base;
+    return base == &run->v ? &run->grade[grade - 1].v : &run->grade[grade - 1].k;
 }
 
 /* What forms see of the inputs, for a kv head. */

@@ -12,6 +12,13 @@ heed_status heed_check_storage(const heed_plan *plan, const heed_spec *spec, int
             "cache=%s keeps part of the past, which takes a model that reads on and on: a plan attends to "
             "the keys it is given",
             policy->name);
+    const heed_node *aging = heed_spec_aging(spec, root);
+    if (aging)
+        return heed_fail(
+            HEED_UNSUPPORTED,
+            "cache=%s stores keys otherwise as they age, which takes a model that reads on and on: a plan "
+            "attends to the keys it is given",
+            aging->form->name);
     if (k != plan->problem.k_type || v != plan->problem.v_type)
         return heed_fail(HEED_INVALID,
                          "the spec's cache is %s for keys and %s for values, but k is %s and v is %s",

@@ -58,8 +58,12 @@ void heed_spec_clauses(const heed_spec *spec, int64_t layer, int64_t head, int r
  * many there are, 0 for HEED_ABSENT and HEED_NONE; writes at most `most`. */
 int heed_spec_chain(const heed_spec *spec, int root, const heed_node **list, int most);
 
-/* What a cache clause says of storage: the types of keys and values, left alone where it says nothing.
- * `policy` receives the first form that keeps part of the past only, or NULL. */
+/* The form of a clause whose pages change as they age, with its arguments; NULL where there is none. */
+const heed_node *heed_spec_aging(const heed_spec *spec, int root);
+
+/* What a cache clause says of storage: the types, of new keys where pages change as they age, the types of
+ * keys and values, left alone where it says nothing. `policy` receives the first form that keeps part of the
+ * past only, or NULL. */
 heed_status heed_spec_storage(const heed_spec *spec, int root, heed_type *k, heed_type *v,
                               const heed_form **policy);
 

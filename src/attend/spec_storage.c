@@ -1,5 +1,7 @@
 /* What the clause `cache` says: a chain of policies, ended by how keys and values are stored. */
 #include "attend/spec.h"
+#include "base/try.h"
+#include <heed/policy.h>
 #include <string.h>
 
 int heed_spec_chain(const heed_spec *spec, int root, const heed_node **list, int most)
@@ -29,9 +31,23 @@ static bool chosen_type(const heed_node *node, heed_type *type)
     return arg && arg->options && heed_type_from_name(arg->options[(int)node->arg[0].number].name, type);
 }
 
+static heed_form_state state_of(const heed_node *node)
+{
+    heed_form_state state = {.form = node->form};
+    memcpy(state.arg, node->arg, sizeof state.arg);
+    return state;
+}
+
 static stored_part part_of(const heed_node *node, heed_type *type)
 {
     const char *name = node->form->name;
+    if (node->form->storage) {
+        heed_form_state state = state_of(node);
+        heed_grade_types grade[1 + HEED_MOST_GRADES];
+        node->form->storage->grades(&state, grade);
+        *type = grade[0].k; /* new keys and values alike */
+        return BOTH;
+    }
     if (heed_type_from_name(name, type))
         return BOTH;
     const stored_part part = !strcmp(name, "keys")      ? KEYS
@@ -49,6 +65,16 @@ static stored_part part_of(const heed_node *node, heed_type *type)
     return BOTH;
 }
 
+const heed_node *heed_spec_aging(const heed_spec *spec, int root)
+{
+    const heed_node *list[MOST];
+    const int count = heed_spec_chain(spec, root, list, MOST);
+    for (int i = 0; i < count && i < MOST; i++)
+        if (list[i]->form->storage)
+            return list[i];
+    return NULL;
+}
+
 heed_status heed_spec_storage(const heed_spec *spec, int root, heed_type *k, heed_type *v,
                               const heed_form **policy)
 {
@@ -60,6 +86,9 @@ heed_status heed_spec_storage(const heed_spec *spec, int root, heed_type *k, hee
     for (int i = 0; i < count && i < MOST; i++) {
         const heed_form *form = list[i]->form;
         heed_type type;
+        heed_form_state state = state_of(list[i]);
+        if (form->storage && form->resolve)
+            TRY(form->resolve(&state));
         stored_part part = part_of(list[i], &type);
         if (form->policy) {
             if (stored)

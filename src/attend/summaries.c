@@ -89,6 +89,13 @@ heed_status heed_bind_summaries(heed_run *run, const heed_extra *extra)
                       given->shape[1] == p->kv_heads && given->stride[2] == sizeof(float);
     run->summaries_paged = fits && page > 0 && given->shape[0] == run->k.shape[0] && given->shape[2] == page;
     if (run->summaries_paged) {
+        for (int g = 0; g < p->grades; g++) {
+            const heed_tensor *of = &run->grade[g].summaries;
+            if (!of->data || of->type != HEED_F32 || of->rank != 3 ||
+                of->shape[0] != run->grade[g].k.shape[0] || of->shape[1] != p->kv_heads ||
+                of->shape[2] != page || of->stride[2] != sizeof(float))
+                return heed_fail(HEED_INVALID, "summaries of the pages of grade %d are missing", g + 1);
+        }
         for (int i = 0; i < run->plan->pipelines; i++)
             for (int n = 0; n < run->pipeline[i].selects; n++) {
                 const heed_form_state *form = &run->pipeline[i].form[run->pipeline[i].select[n]];

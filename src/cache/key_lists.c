@@ -22,19 +22,49 @@ static void set_count(heed_pages *pages, int64_t layer, heed_kept_keys *list, in
         list->summed = count / HEED_PAGE * HEED_PAGE;
 }
 
+static heed_pool *pool_of(const heed_pages *pages, int64_t layer, int grade)
+{
+    return &pages->pool[pages->layer[layer].layout[grade].pool];
+}
+
+static int32_t number_of(int32_t entry)
+{
+    return entry & ((1 << HEED_GRADE_SHIFT) - 1);
+}
+
+static int32_t take_page(const heed_pages *pages, int64_t layer, int grade)
+{
+    return heed_pool_take(pool_of(pages, layer, grade)) | grade << HEED_GRADE_SHIFT;
+}
+
+static void release_page(const heed_pages *pages, int64_t layer, int32_t entry)
+{
+    heed_pool_release(pool_of(pages, layer, entry >> HEED_GRADE_SHIFT), number_of(entry));
+}
+
 /* Makes page `p` of a list its own. There is always a page for the copy: a pool has as many as all lists may
  * hold, and this one was counted for two of them. */
 static void own_page(heed_pages *pages, int64_t layer, heed_kept_keys *list, int64_t p)
 {
-    heed_pool *pool = &pages->pool[pages->layer[layer].pool];
-    if (pool->holders[list->page[p]] == 1)
+    const int grade = heed_page_grade(list, p);
+    heed_pool *pool = pool_of(pages, layer, grade);
+    const int32_t shared = list->page[p];
+    if (pool->holders[number_of(shared)] == 1)
         return;
-    const int32_t copy = heed_pool_take(pool);
-    memcpy(heed_pool_page(pool, copy), heed_pool_page(pool, list->page[p]), pool->page_bytes);
+    list->page[p] = take_page(pages, layer, grade);
+    const int32_t copy = number_of(list->page[p]);
+    memcpy(heed_pool_page(pool, copy), heed_pool_page(pool, number_of(shared)), pool->page_bytes);
     if (pool->side)
-        memcpy(heed_pool_side(pool, copy), heed_pool_side(pool, list->page[p]), pool->side_bytes);
-    heed_pool_release(pool, list->page[p]);
-    list->page[p] = copy;
+        memcpy(heed_pool_side(pool, copy), heed_pool_side(pool, number_of(shared)), pool->side_bytes);
+    release_page(pages, layer, shared);
+}
+
+void heed_pages_set_grade(heed_pages *pages, int64_t sequence, int64_t layer, int64_t head, int64_t page,
+                          int grade)
+{
+    heed_kept_keys *list = heed_pages_list(pages, sequence, layer, head);
+    release_page(pages, layer, list->page[page]);
+    list->page[page] = take_page(pages, layer, grade);
 }
 
 heed_status heed_pages_append(heed_pages *pages, int64_t sequence, int64_t layer, int64_t head, int64_t place,
@@ -42,12 +72,14 @@ heed_status heed_pages_append(heed_pages *pages, int64_t sequence, int64_t layer
 {
     heed_kept_keys *list = heed_pages_list(pages, sequence, layer, head);
     const heed_pages_layer *l = &pages->layer[layer];
-    heed_pool *pool = &pages->pool[l->pool];
+    heed_pool *pool = pool_of(pages, layer, 0);
     if (count > l->pages_each * HEED_PAGE - list->count)
         return heed_fail(HEED_INVALID, "%lld keys after %lld are more than the %lld that a layer may hold",
                          (long long)count, (long long)list->count, (long long)l->most);
     const int64_t held = heed_pages_for(list->count), wanted = heed_pages_for(list->count + count);
     TRY(heed_pool_promise(pool, wanted - held));
+    if (list->count % HEED_PAGE && heed_page_grade(list, list->count / HEED_PAGE) > 0)
+        heed_pages_regrade(pages, sequence, layer, head, list->count / HEED_PAGE, 0);
     if (list->count % HEED_PAGE)
         own_page(pages, layer, list, list->count / HEED_PAGE);
     if (pool->pager && wanted > held) /* those that the last keys filled, if as many came then */
@@ -55,7 +87,7 @@ heed_status heed_pages_append(heed_pages *pages, int64_t sequence, int64_t layer
             if (p >= 0)
                 heed_pager_filled(pool->pager, list->page[p]);
     for (int64_t p = held; p < wanted; p++)
-        list->page[p] = heed_pool_take(pool);
+        list->page[p] = take_page(pages, layer, 0);
     if (!list->place && list->count == 0)
         list->start = place;
     for (int64_t i = list->count; list->place && i < list->count + count; i++) {
@@ -75,10 +107,10 @@ heed_status heed_pages_append(heed_pages *pages, int64_t sequence, int64_t layer
 void heed_pages_truncate(heed_pages *pages, int64_t sequence, int64_t layer, int64_t head, int64_t count)
 {
     heed_kept_keys *list = heed_pages_list(pages, sequence, layer, head);
-    heed_pool *pool = &pages->pool[pages->layer[layer].pool];
     for (int64_t p = heed_pages_for(list->count); p > heed_pages_for(count); p--)
-        heed_pool_release(pool, list->page[p - 1]);
-    heed_pool_promise(pool, heed_pages_for(count) - heed_pages_for(list->count)); /* fewer: cannot fail */
+        release_page(pages, layer, list->page[p - 1]);
+    heed_pool_promise(pool_of(pages, layer, 0),
+                      heed_pages_for(count) - heed_pages_for(list->count)); /* fewer: cannot fail */
     set_count(pages, layer, list, count);
 }
 
@@ -86,10 +118,9 @@ void heed_pages_truncate(heed_pages *pages, int64_t sequence, int64_t layer, int
 static void take_out(heed_pages *pages, int64_t layer, heed_kept_keys *list, int64_t from, int64_t to)
 {
     const int64_t all = heed_pages_for(list->count), states = pages->layer[layer].states;
-    heed_pool *pool = &pages->pool[pages->layer[layer].pool];
     for (int64_t p = from; p < to; p++)
-        heed_pool_release(pool, list->page[p]);
-    heed_pool_promise(pool, from - to);
+        release_page(pages, layer, list->page[p]);
+    heed_pool_promise(pool_of(pages, layer, 0), from - to);
     memmove(list->page + from, list->page + to, (size_t)(all - to) * sizeof *list->page);
     const int64_t first = from * HEED_PAGE, next = to * HEED_PAGE;
     const size_t left = (size_t)(list->count - next);
@@ -128,13 +159,9 @@ int64_t heed_pages_drop(heed_pages *pages, int64_t sequence, int64_t layer, int6
     return behind;
 }
 
-/* Moves what belongs to key `from` to place `to` before it. */
-static void move_key(const heed_pages *pages, int64_t layer, heed_kept_keys *list, int64_t to, int64_t from)
+/* What goes with key `from` besides its rows goes with key `to` before it. */
+static void move_side(const heed_pages_layer *l, heed_kept_keys *list, int64_t to, int64_t from)
 {
-    const heed_pages_layer *l = &pages->layer[layer];
-    memcpy(heed_pages_key(pages, layer, list, to), heed_pages_key(pages, layer, list, from), l->key_row);
-    memcpy(heed_pages_value(pages, layer, list, to), heed_pages_value(pages, layer, list, from),
-           l->value_row);
     list->place[to] = list->place[from];
     list->position[to] = list->position[from];
     if (list->mass)
@@ -142,6 +169,46 @@ static void move_key(const heed_pages *pages, int64_t layer, heed_kept_keys *lis
     if (list->state)
         memcpy(list->state + to * l->states, list->state + from * l->states,
                (size_t)l->states * sizeof *list->state);
+}
+
+static void move_rows(const heed_pages *pages, int64_t layer, heed_kept_keys *list, int64_t to, int64_t from)
+{
+    const heed_page_layout *l = &pages->layer[layer].layout[0];
+    memcpy(heed_pages_key(pages, layer, list, to), heed_pages_key(pages, layer, list, from), l->key_row);
+    memcpy(heed_pages_value(pages, layer, list, to), heed_pages_value(pages, layer, list, from),
+           l->value_row);
+}
+
+/* The pages from that of `first` on as pages of grade 0, made from the floats of what each holds: kept keys
+ * lie in the page where they go or behind it, so a page is free when its place is filled. Returns how many
+ * keys there are. */
+static int64_t rebuild(heed_pages *pages, int64_t sequence, int64_t layer, int64_t head, int64_t first,
+                       const uint8_t *keep)
+{
+    heed_kept_keys *list = heed_pages_list(pages, sequence, layer, head);
+    const heed_page_layout *l = &pages->layer[layer].layout[0];
+    float *key = pages->room, *value = key + HEED_PAGE * pages->dim;
+    int64_t to = first / HEED_PAGE * HEED_PAGE, from = to;
+    while (from < list->count) {
+        const int64_t start = to;
+        for (; from < list->count && to < start + HEED_PAGE; from++) {
+            if (!keep[from])
+                continue;
+            heed_pages_load_keys(pages, layer, list, from, 1, key + (to - start) * pages->dim);
+            heed_pages_load_values(pages, layer, list, from, 1, value + (to - start) * pages->value_dim);
+            move_side(&pages->layer[layer], list, to++, from);
+        }
+        if (to == start)
+            break;
+        heed_pages_set_grade(pages, sequence, layer, head, start / HEED_PAGE, 0);
+        for (int64_t i = start; i < to; i++) {
+            heed_store(l->key_type, key + (i - start) * pages->dim, heed_pages_key(pages, layer, list, i),
+                       pages->dim);
+            heed_store(l->value_type, value + (i - start) * pages->value_dim,
+                       heed_pages_value(pages, layer, list, i), pages->value_dim);
+        }
+    }
+    return to;
 }
 
 int64_t heed_pages_keep(heed_pages *pages, int64_t sequence, int64_t layer, int64_t head, const uint8_t *keep)
@@ -152,13 +219,19 @@ int64_t heed_pages_keep(heed_pages *pages, int64_t sequence, int64_t layer, int6
         first++;
     if (first == list->count)
         return first;
-    heed_pages_own(pages, sequence, layer, head, first);
     if (list->summed > first)
         list->summed = first / HEED_PAGE * HEED_PAGE;
+    if (pages->layer[layer].grades > 0) {
+        heed_pages_truncate(pages, sequence, layer, head, rebuild(pages, sequence, layer, head, first, keep));
+        return first;
+    }
+    heed_pages_own(pages, sequence, layer, head, first);
     int64_t to = first;
     for (int64_t i = first; i < list->count; i++)
-        if (keep[i])
-            move_key(pages, layer, list, to++, i);
+        if (keep[i]) {
+            move_rows(pages, layer, list, to, i);
+            move_side(&pages->layer[layer], list, to++, i);
+        }
     heed_pages_truncate(pages, sequence, layer, head, to);
     return first;
 }
@@ -180,11 +253,10 @@ void heed_pages_clear(heed_pages *pages, int64_t sequence)
 static heed_status share_list(heed_pages *pages, int64_t layer, const heed_kept_keys *from,
                               heed_kept_keys *to)
 {
-    heed_pool *pool = &pages->pool[pages->layer[layer].pool];
-    TRY(heed_pool_promise(pool, heed_pages_for(from->count)));
+    TRY(heed_pool_promise(pool_of(pages, layer, 0), heed_pages_for(from->count)));
     const size_t count = (size_t)from->count, states = (size_t)pages->layer[layer].states;
     for (int64_t p = 0; p < heed_pages_for(from->count); p++) {
-        heed_pool_hold(pool, from->page[p]);
+        heed_pool_hold(pool_of(pages, layer, heed_page_grade(from, p)), number_of(from->page[p]));
         to->page[p] = from->page[p];
     }
     to->start = from->start;
@@ -231,7 +303,7 @@ heed_status heed_pages_join(heed_pages *pages, int64_t from_sequence, int64_t to
     const heed_kept_keys *from = heed_pages_list(pages, from_sequence, layer, head);
     heed_kept_keys *to = heed_pages_list(pages, to_sequence, layer, head);
     const heed_pages_layer *l = &pages->layer[layer];
-    heed_pool *pool = &pages->pool[l->pool];
+    heed_pool *pool = pool_of(pages, layer, 0);
     const int64_t held = heed_pages_for(to->count), more = heed_pages_for(from->count);
     if (more > l->pages_each - held)
         return heed_fail(HEED_INVALID, "%lld keys after %lld are more than the %lld that a layer may hold",

@@ -9,11 +9,23 @@
 #define HEED_CACHE_PAGES_H
 
 #include "cache/pool.h"
-#include <heed/tensor.h>
+#include <heed/attend.h>
 
 enum { HEED_PAGE = 128 };
 
-/* How a layer's keys and values are kept. */
+/* How the keys and values of a page lie. Keys of a full page may be quantised by channel; such a page has no
+ * rows of its own (key_row is that of its levels). */
+typedef struct heed_page_layout {
+    heed_type key_type, value_type;
+    size_t key_row, value_row; /* bytes of one key, of one value */
+    size_t key_bytes;          /* of a full page's keys */
+    size_t value_at;           /* bytes from the start of a page */
+    size_t page_bytes;
+    int pool;
+} heed_page_layout;
+
+/* How a layer's keys and values are kept. New keys go into pages of grade 0; full pages may become pages of
+ * another grade, stored otherwise (heed_pages_regrade). */
 typedef struct heed_pages_layer {
     heed_type key_type, value_type;
     int64_t most;           /* keys that one list may hold */
@@ -22,14 +34,14 @@ typedef struct heed_pages_layer {
     bool mass;              /* how many keys each stands for is kept; only with `placed` */
     int64_t states;         /* floats that go with each key; only with `placed` */
     int64_t summary_floats; /* that go with each page, and stay in memory */
-    bool offloaded;         /* pages lie in the file that the shape names */
+    bool offloaded;         /* pages lie in the file that the shape names; only without grades */
+    int grades;             /* beside grade 0 */
+    heed_grade_types grade[HEED_MOST_GRADES];
 
     /* filled by heed_pages_create */
-    size_t key_row, value_row;     /* bytes of one key, of one value */
-    size_t value_at;               /* bytes from the start of a page */
-    size_t page_bytes, side_bytes; /* of a page, of its summary */
-    int64_t pages_each;            /* most pages of a list */
-    int pool;
+    heed_page_layout layout[1 + HEED_MOST_GRADES];
+    size_t side_bytes;  /* of a page's summary */
+    int64_t pages_each; /* most pages of a list */
 } heed_pages_layer;
 
 /* What a kv head of a layer holds of a sequence. */
@@ -37,7 +49,7 @@ typedef struct heed_kept_keys {
     int64_t count;             /* keys held; */
     int64_t summed;            /* the first of them that the summaries of their pages have taken in */
     int64_t start;             /* place in the text of the first of them, where places are not kept */
-    int32_t *page;             /* [pages_each] */
+    int32_t *page;             /* [pages_each] grade << HEED_GRADE_SHIFT | number in that grade's pool */
     int32_t *place, *position; /* [most] in the text, rising; as they are compared: the same memory unless
                                   `moved`; NULL unless `placed` */
     float *mass, *state;       /* [most], [most][states]; NULL where they are not kept */
@@ -51,6 +63,7 @@ typedef struct heed_pages {
     heed_kept_keys *list; /* [sequences][layers][heads] */
     char *tables;         /* memory of the lists */
     size_t table_bytes;
+    float *room; /* [2][HEED_PAGE][dim or value_dim] a page on its way into another grade, or NULL */
     size_t side_bytes, peak_bytes; /* of places, masses and states in use; of everything, at most so far */
 } heed_pages;
 
@@ -114,18 +127,43 @@ void heed_pages_own(heed_pages *pages, int64_t sequence, int64_t layer, int64_t 
 void heed_pages_touch(const heed_pages *pages, int64_t layer, const heed_kept_keys *list, int64_t first,
                       int64_t count);
 
-/* The pools of a layer: [pages, 1, HEED_PAGE, dim or value_dim], and of its summaries [pages, 1, floats]. */
-heed_tensor heed_pages_keys(const heed_pages *pages, int64_t layer);
-heed_tensor heed_pages_values(const heed_pages *pages, int64_t layer);
-heed_tensor heed_pages_summaries(const heed_pages *pages, int64_t layer);
+static inline int heed_page_grade(const heed_kept_keys *list, int64_t page)
+{
+    return list->page[page] >> HEED_GRADE_SHIFT;
+}
 
-/* Where a key, a value and the summary of a page of a list are stored; keys of a page lie one after the
- * other. */
+/* The pools of a grade of a layer: [pages, 1, HEED_PAGE, dim or value_dim], and of its summaries [pages, 1,
+ * floats]. */
+heed_tensor heed_pages_keys(const heed_pages *pages, int64_t layer, int grade);
+heed_tensor heed_pages_values(const heed_pages *pages, int64_t layer, int grade);
+heed_tensor heed_pages_summaries(const heed_pages *pages, int64_t layer, int grade);
+
+/* Stores a full page of a list as another grade does, from what it holds; a page that other lists share stays
+ * theirs. Its summary stays. */
+void heed_pages_regrade(heed_pages *pages, int64_t sequence, int64_t layer, int64_t head, int64_t page,
+                        int grade);
+/* Makes a page of a list one of that grade, whose rows hold anything. */
+void heed_pages_set_grade(heed_pages *pages, int64_t sequence, int64_t layer, int64_t head, int64_t page,
+                          int grade);
+/* Keys and values first... of a list as floats, [count][dim or value_dim]. */
+void heed_pages_load_keys(const heed_pages *pages, int64_t layer, const heed_kept_keys *list, int64_t first,
+                          int64_t count, float *to);
+void heed_pages_load_values(const heed_pages *pages, int64_t layer, const heed_kept_keys *list, int64_t first,
+                            int64_t count, float *to);
+/* Bytes of the keys, or values, of a page that holds `keys` of them. */
+size_t heed_page_bytes(const heed_page_layout *layout, int64_t keys, bool values);
+/* Where a page's keys, or values, are stored, and the bytes of those that the list holds. */
+char *heed_pages_stored(const heed_pages *pages, int64_t layer, const heed_kept_keys *list, int64_t page,
+                        bool values, size_t *bytes);
+
+/* Where a key, a value and the summary of a page of a list are stored; keys of a page of grade 0 lie one
+ * after the other. */
 char *heed_pages_key(const heed_pages *pages, int64_t layer, const heed_kept_keys *list, int64_t i);
 char *heed_pages_value(const heed_pages *pages, int64_t layer, const heed_kept_keys *list, int64_t i);
 float *heed_pages_summary(const heed_pages *pages, int64_t layer, const heed_kept_keys *list, int64_t page);
 
-/* Bytes of one token of a sequence, of all layers; of all pages and lists in use; that are reserved. */
+/* Bytes of one token of a sequence, of all layers, in pages of the last grade; of all pages and lists in use;
+ * that are reserved. */
 double heed_pages_token_bytes(const heed_pages *pages);
 size_t heed_pages_bytes(const heed_pages *pages);
 size_t heed_pages_reserved(const heed_pages *pages);

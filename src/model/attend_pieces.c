@@ -64,7 +64,7 @@ void heed_session_store_keys(const heed_session *session, int64_t layer, const h
         const int64_t room = HEED_PAGE - (first + done) % HEED_PAGE;
         part = count - done < room ? count - done : room;
         store_rows(session, stored->key_type, from + done * stride, stride, part,
-                   heed_pages_key(&session->pages, layer, list, first + done), stored->key_row);
+                   heed_pages_key(&session->pages, layer, list, first + done), stored->layout[0].key_row);
     }
 }
 
@@ -76,7 +76,7 @@ void heed_session_store_values(const heed_session *session, int64_t layer, const
         const int64_t room = HEED_PAGE - (first + done) % HEED_PAGE;
         part = count - done < room ? count - done : room;
         store_rows(session, stored->value_type, from + done * stride, stride, part,
-                   heed_pages_value(&session->pages, layer, list, first + done), stored->value_row);
+                   heed_pages_value(&session->pages, layer, list, first + done), stored->layout[0].value_row);
     }
 }
 
@@ -162,7 +162,7 @@ static void summarise_page(const heed_session *session, int64_t layer, int64_t g
     float *rows = session->work.key + thread_index() * 2 * HEED_KEY_ROWS * dim;
     for (int64_t i = from, n; i < to; i += n) {
         n = to - i < HEED_KEY_ROWS ? to - i : HEED_KEY_ROWS;
-        heed_session_load_keys(session, layer, list, i, n, rows);
+        heed_pages_load_keys(&session->pages, layer, list, i, n, rows);
         heed_plan_summarise(plan, session->layer[layer].param, (int)g, HEED_PAGE, i % HEED_PAGE, rows, dim, n,
                             heed_pages_summary(&session->pages, layer, list, i / HEED_PAGE));
     }
@@ -295,10 +295,19 @@ void heed_session_find_keys(heed_session *session, int64_t layer, const heed_pie
     if (kind->started)
         extra->start = heed_tensor_dense(work->start, HEED_I32, 1, &batch);
     if (kind->summed) { /* a page belongs to one kv head, so the step from head to head is 0 */
-        extra->summaries = heed_pages_summaries(&session->pages, layer);
+        extra->summaries = heed_pages_summaries(&session->pages, layer, 0);
         extra->summaries.shape[1] = heads;
         extra->summaries.stride[1] = 0;
     }
+    for (int n = 0; n < kind->grades; n++) {
+        heed_grade *grade = &work->grade[n];
+        grade->k = heed_pages_keys(&session->pages, layer, n + 1);
+        grade->v = heed_pages_values(&session->pages, layer, n + 1);
+        grade->summaries = heed_pages_summaries(&session->pages, layer, n + 1);
+        grade->summaries.shape[1] = heads;
+        grade->summaries.stride[1] = 0;
+    }
+    extra->grade = work->grade;
     if (batch > 1) {
         extra->page_table = gather_tables(session, layer, piece, pieces, batch);
         return;
@@ -342,7 +351,7 @@ void heed_session_follow_reads(const heed_session *session, int64_t layer, const
                                heed_session_reads *reads, heed_extra *extra)
 {
     const heed_pages_layer *stored = &session->pages.layer[layer];
-    const heed_pager *pager = session->pages.pool[stored->pool].pager;
+    const heed_pager *pager = session->pages.pool[stored->layout[0].pool].pager;
     if (!pager)
         return;
     *reads = (heed_session_reads){
@@ -377,8 +386,8 @@ static heed_status run(heed_session *session, int64_t layer, const heed_plan *pl
         heed_session_find_keys(session, layer, piece, pieces, batch, &extra);
         if (kind->placed)
             extra.q_pos = heed_tensor_dense(work->position + piece->row, HEED_I32, 1, &queries);
-        k = heed_pages_keys(&session->pages, layer);
-        v = heed_pages_values(&session->pages, layer);
+        k = heed_pages_keys(&session->pages, layer, 0);
+        v = heed_pages_values(&session->pages, layer, 0);
     } else {
         work->seen[0] = work->asked[0];
         extra.seq = heed_tensor_dense(work->seen, HEED_I32, 1, &batch);
@@ -469,6 +478,7 @@ heed_status heed_session_attend(heed_session *session, int64_t layer, const heed
         heed_session_drop(session, layer, piece->sequence,
                           piece->place ? piece->place[piece->count - 1] + 1 : piece->first + piece->count);
         TRY(heed_session_settle(session, layer, piece));
+        heed_session_age(session, layer, piece);
     }
     return HEED_OK;
 }

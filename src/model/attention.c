@@ -52,8 +52,9 @@ static void merge(heed_spec *merged, const heed_spec *own, const heed_spec *over
     }
 }
 
-static heed_status read_storage(const heed_spec *spec, heed_type *keys, heed_type *values)
+static heed_status read_storage(const heed_spec *spec, heed_attention *attention)
 {
+    attention->aging = (heed_form_state){.form = NULL};
     for (int g = 0; g < spec->groups; g++) {
         heed_type k = HEED_TYPES, v = HEED_TYPES;
         const heed_form *policy;
@@ -64,8 +65,13 @@ static heed_status read_storage(const heed_spec *spec, heed_type *keys, heed_typ
             return heed_fail(HEED_UNSUPPORTED,
                              "cache=%s for some heads only: a layer's heads share one cache",
                              heed_type_name(k));
-        *keys = k;
-        *values = v;
+        attention->keys = k;
+        attention->values = v;
+        const heed_node *aging = heed_spec_aging(spec, spec->group[g].root[HEED_CACHE]);
+        if (!aging)
+            continue;
+        attention->aging.form = aging->form;
+        memcpy(attention->aging.arg, aging->arg, sizeof aging->arg);
     }
     return HEED_OK;
 }
@@ -180,7 +186,7 @@ heed_status heed_attention_take_apart(heed_attention *attention, const char *tex
     attention->plain = attention->prompt = NULL;
     heed_status status = heed_spec_parse(&attention->spec, text, forms);
     if (!status)
-        status = read_storage(attention->spec, &attention->keys, &attention->values);
+        status = read_storage(attention->spec, attention);
     if (!status)
         status = print_without(attention->spec, true, &attention->plain);
     attention->recaller = status ? NULL : find_recaller(attention->spec);

@@ -19,6 +19,7 @@ typedef struct heed_attention {
     char *prompt; /* the same without `select`, for prompts, where the selector has a memory; else NULL */
     const heed_form *recaller; /* that selector; or NULL */
     heed_type keys, values;    /* how they are stored; left alone where the clause says nothing */
+    heed_form_state aging;     /* the form by which pages change as they age; its form NULL: there is none */
 } heed_attention;
 
 heed_status heed_attention_take_apart(heed_attention *attention, const char *text,

@@ -72,7 +72,7 @@ static size_t bytes_of(const heed_session *session, int64_t sequence)
     for (int64_t l = 0; l < pages->layers; l++)
         for (int64_t g = 0; g < pages->heads; g++)
             bytes += (size_t)heed_pages_for(heed_pages_list(pages, sequence, l, g)->count) *
-                     pages->layer[l].page_bytes;
+                     pages->layer[l].layout[0].page_bytes;
     return bytes;
 }
 

@@ -24,6 +24,8 @@ typedef struct heed_session_kind {
     const heed_recall *recall; /* of the selector whose choice outlives a step; or NULL */
     int64_t unit;              /* keys of its blocks */
     heed_type key_type, value_type;
+    int grades; /* of pages, beside the first */
+    heed_grade_types grade[HEED_MOST_GRADES];
     int64_t most;                /* keys that a list may hold */
     bool started;                /* lists lose pages at their front: default positions begin at a start */
     bool placed;                 /* every key's position is given, */
@@ -47,6 +49,7 @@ typedef struct heed_session_layer {
     int *team;         /* [kv_heads] the first kv head with the same policies */
     int window;        /* last queries that they want to see */
     bool packed;
+    heed_form_state aging; /* by which pages change as they age; its form NULL: they do not */
     float *query; /* [sequences][window][heads dim] those queries, by place in the text modulo the window */
     heed_tensor
         *param; /* learnt tensors in the order of its plans; without data: initial values; NULL: none */
@@ -56,8 +59,8 @@ typedef struct heed_session_layer {
 typedef struct heed_past {
     int64_t offset; /* a new key's position is its place in the text less this */
     int64_t gone;   /* place behind the last key that was out of reach and dropped */
-    int64_t acted;  /* tokens that were read when a policy last changed what is held, */
-    int64_t looked; /* and when it was last asked */
+    int64_t acted;  /* tokens that were read when what is held last changed, by a policy or with age, */
+    int64_t looked; /* and when a policy was last asked */
     int64_t shown;  /* last queries that are kept for policies */
 } heed_past;
 
@@ -100,6 +103,7 @@ typedef struct heed_work {
     int64_t *progress; /* [sequences] tokens of an item that are read */
     int64_t *before;   /* [sequences] length of an item's sequence before the call */
     heed_capture capture;
+    heed_grade grade[HEED_MOST_GRADES]; /* pools of the layer at work */
     heed_keep_room keep;
 } heed_work;
 
@@ -196,9 +200,6 @@ void heed_session_store_keys(const heed_session *session, int64_t layer, const h
                              int64_t first, int64_t count, const float *from, int64_t stride);
 void heed_session_store_values(const heed_session *session, int64_t layer, const heed_kept_keys *list,
                                int64_t first, int64_t count, const float *from, int64_t stride);
-/* Keys first... of a list as floats. session_keep.c */
-void heed_session_load_keys(const heed_session *session, int64_t layer, const heed_kept_keys *list,
-                            int64_t first, int64_t count, float *to);
 /* Brings the summaries of a layer's pages up to the keys that its lists hold. attend_pieces.c */
 void heed_session_summarise(const heed_session *session, int64_t layer, int64_t sequence);
 /* What an execution says that it will read comes into memory. */
@@ -222,6 +223,12 @@ float *heed_shown_query(const heed_session *session, const heed_session_layer *l
 
 /* Keys of a list that stand before `place` in the text. */
 int64_t heed_keys_before(const heed_kept_keys *list, int64_t place);
+
+/* Pages that are old enough are stored otherwise. session_aging.c */
+void heed_session_age(heed_session *session, int64_t layer, const heed_piece *piece);
+/* The grades of a layer's pages; refuses what pages that age cannot do. */
+heed_status heed_session_serve_aging(heed_session *session, int64_t layer, const heed_form_state *aging,
+                                     heed_session_kind *kind, heed_pages_layer *stored);
 
 /* Drops what the layer's queries can no longer see, at most a page late. */
 void heed_session_drop(heed_session *session, int64_t layer, int64_t sequence, int64_t read);

@@ -219,40 +219,9 @@ static heed_status watch(heed_session *session, int64_t l, const heed_piece *pie
         .shape = {1, c->heads, all, dim},
         .stride = {c->heads * queries * dim * size, queries * dim * size, dim * size, size}};
     const heed_tensor out = heed_tensor_dense(room->attended, HEED_F32, 4, q.shape);
-    const heed_tensor k = heed_pages_keys(&session->pages, l), v = heed_pages_values(&session->pages, l);
+    const heed_tensor k = heed_pages_keys(&session->pages, l, 0),
+                      v = heed_pages_values(&session->pages, l, 0);
     return heed_attend(kind->watch, &q, &k, &v, &out, &extra);
-}
-
-static void load_rows(heed_type type, const char *from, size_t row, float *to, int64_t dim, int64_t count)
-{
-    for (int64_t i = 0; i < count; i++)
-        heed_load(type, from + (size_t)i * row, to + i * dim, dim);
-}
-
-void heed_session_load_keys(const heed_session *session, int64_t l, const heed_kept_keys *list, int64_t first,
-                            int64_t count, float *to)
-{
-    const heed_pages_layer *stored = &session->pages.layer[l];
-    const int64_t dim = session->model->config.head_dim;
-    for (int64_t i = 0, n; i < count; i += n) {
-        const int64_t room = HEED_PAGE - (first + i) % HEED_PAGE;
-        n = count - i < room ? count - i : room;
-        load_rows(stored->key_type, heed_pages_key(&session->pages, l, list, first + i), stored->key_row,
-                  to + i * dim, dim, n);
-    }
-}
-
-static void load_values(const heed_session *session, int64_t l, const heed_kept_keys *list, int64_t first,
-                        int64_t count, float *to)
-{
-    const heed_pages_layer *stored = &session->pages.layer[l];
-    const int64_t dim = session->model->config.head_dim;
-    for (int64_t i = 0, n; i < count; i += n) {
-        const int64_t room = HEED_PAGE - (first + i) % HEED_PAGE;
-        n = count - i < room ? count - i : room;
-        load_rows(stored->value_type, heed_pages_value(&session->pages, l, list, first + i),
-                  stored->value_row, to + i * dim, dim, n);
-    }
 }
 
 /* The new tokens of the piece stand behind those that were read before. */
@@ -279,9 +248,9 @@ static void show(heed_session *session, int64_t l, const heed_piece *piece, int6
     room->keeps[g] = room->keep + g * most;
     room->changed[g] = false;
     if (room->keys[g])
-        heed_session_load_keys(session, l, list, 0, list->count, room->keys[g]);
+        heed_pages_load_keys(&session->pages, l, list, 0, list->count, room->keys[g]);
     if (room->values[g])
-        load_values(session, l, list, 0, list->count, room->values[g]);
+        heed_pages_load_values(&session->pages, l, list, 0, list->count, room->values[g]);
     for (int64_t i = 0; observes & HEED_OBSERVES_TOKENS && i < list->count; i++) {
         const int32_t token = token_at(session, piece, list->place[i]);
         room->token[g * most + i] = token;
@@ -328,10 +297,10 @@ static void store_changed(heed_session *session, int64_t l, const heed_piece *pi
     for (int64_t i = 0; i < list->count; i++) {
         if (!room->keeps[g][i])
             continue;
-        heed_session_load_keys(session, l, list, i, 1, room->rows);
+        heed_pages_load_keys(&session->pages, l, list, i, 1, room->rows);
         if (room->keys[g] && memcmp(room->rows, room->keys[g] + i * dim, bytes) != 0)
             heed_session_store_keys(session, l, list, i, 1, room->keys[g] + i * dim, dim);
-        load_values(session, l, list, i, 1, room->rows);
+        heed_pages_load_values(&session->pages, l, list, i, 1, room->rows);
         if (room->values[g] && memcmp(room->rows, room->values[g] + i * dim, bytes) != 0)
             heed_session_store_values(session, l, list, i, 1, room->values[g] + i * dim, dim);
     }
@@ -363,7 +332,7 @@ static void pack(heed_session *session, int64_t l, const heed_piece *piece)
                 room->moves[r] = (int32_t)(i + r + shift) - list->position[i + r];
                 list->position[i + r] = (int32_t)(i + r + shift);
             }
-            heed_session_load_keys(session, l, list, i, n, room->rows);
+            heed_pages_load_keys(&session->pages, l, list, i, n, room->rows);
             float *moved = room->rows + HEED_KEY_ROWS * dim;
             heed_plan_move_keys(plan, &(heed_new_keys){.kv_head = g,
                                                        .count = n,

@@ -156,17 +156,40 @@ static bool all_positive(const void *masses, int64_t count)
     return positive;
 }
 
-typedef char *(*row_of)(const heed_pages *, int64_t, const heed_kept_keys *, int64_t);
-
-static heed_status read_rows(reader *r, int64_t l, const heed_kept_keys *list, int64_t count, row_of row,
-                             size_t bytes)
+/* Keys or values of a list, page by page; `grades` as in the file. */
+static heed_status read_rows(reader *r, int64_t l, const heed_kept_keys *list, int64_t count,
+                             const void *grades, bool values)
 {
-    for (int64_t i = 0; i < count; i += HEED_PAGE) {
-        const size_t n = (size_t)(count - i < HEED_PAGE ? count - i : HEED_PAGE) * bytes;
+    const heed_pages_layer *stored = &r->session->pages.layer[l];
+    for (int64_t p = 0; p < heed_pages_for(count); p++) {
+        int32_t grade = 0;
+        if (grades)
+            memcpy(&grade, (const char *)grades + p * (int64_t)sizeof grade, sizeof grade);
+        const int64_t left = count - p * HEED_PAGE, keys = left < HEED_PAGE ? left : HEED_PAGE;
+        size_t bytes = heed_page_bytes(&stored->layout[grade], keys, values);
         const void *data;
-        TRY(get(r, &data, n));
+        TRY(get(r, &data, bytes));
         if (r->take)
-            memcpy(row(&r->session->pages, l, list, i), data, n);
+            memcpy(heed_pages_stored(&r->session->pages, l, list, p, values, &bytes), data, bytes);
+    }
+    return HEED_OK;
+}
+
+/* Grades of pages: full pages only have one above 0. */
+static heed_status read_grades(reader *r, int64_t l, int64_t g, int64_t count, const void **grades)
+{
+    const heed_pages_layer *stored = &r->session->pages.layer[l];
+    *grades = NULL;
+    if (stored->grades == 0)
+        return HEED_OK;
+    TRY(get(r, grades, (uint64_t)heed_pages_for(count) * sizeof(int32_t)));
+    for (int64_t p = 0; p < heed_pages_for(count); p++) {
+        int32_t grade;
+        memcpy(&grade, (const char *)*grades + p * (int64_t)sizeof grade, sizeof grade);
+        if (grade < 0 || grade > stored->grades || (grade > 0 && (p + 1) * HEED_PAGE > count))
+            return broken(r, "a page is stored in a way that the session does not know");
+        if (r->take && grade > 0)
+            heed_pages_set_grade(&r->session->pages, r->sequence, l, g, p, grade);
     }
     return HEED_OK;
 }
@@ -207,8 +230,10 @@ static heed_status read_list(reader *r, int64_t l, int64_t g, int64_t offset)
                      (positions && !rises(positions, count, r->length - offset)) ||
                      (masses && !all_positive(masses, count))))
         return broken(r, "keys do not stand in order");
-    TRY(read_rows(r, l, list, count, heed_pages_key, stored->key_row));
-    return read_rows(r, l, list, count, heed_pages_value, stored->value_row);
+    const void *grades;
+    TRY(read_grades(r, l, g, count, &grades));
+    TRY(read_rows(r, l, list, count, grades, false));
+    return read_rows(r, l, list, count, grades, true);
 }
 
 /* Selectors take nothing that their memories say for granted. */

@@ -29,22 +29,24 @@ static heed_status make_plan(const heed_session *session, const heed_session_kin
     with |= watches ? HEED_WITH_WEIGHTS : kind->with | session->with;
     with |= kind->prepared ? HEED_WITH_PREPARED_KEYS : 0u;
     with |= session->model->packing.kind == HEED_PRODUCT_FAST ? HEED_WITH_WHOLE_NUMBERS : 0u;
-    const heed_problem problem = {.batch = batch,
-                                  .heads = c->heads,
-                                  .kv_heads = c->kv_heads,
-                                  .queries = queries,
-                                  .keys = session->cached ? kind->most : queries,
-                                  .dim = c->head_dim,
-                                  .k_type = kind->key_type,
-                                  .v_type = kind->value_type,
-                                  .threads = session->threads,
-                                  .isa = session->model->isa,
-                                  .with = with,
-                                  .page = HEED_PAGE,
-                                  .top = watches                    ? 0
-                                         : kind->top > session->top ? kind->top
-                                                                    : session->top,
-                                  .forms = forms};
+    heed_problem problem = {.batch = batch,
+                            .heads = c->heads,
+                            .kv_heads = c->kv_heads,
+                            .queries = queries,
+                            .keys = session->cached ? kind->most : queries,
+                            .dim = c->head_dim,
+                            .k_type = kind->key_type,
+                            .v_type = kind->value_type,
+                            .threads = session->threads,
+                            .isa = session->model->isa,
+                            .with = with,
+                            .page = HEED_PAGE,
+                            .grades = kind->grades,
+                            .top = watches                    ? 0
+                                   : kind->top > session->top ? kind->top
+                                                              : session->top,
+                            .forms = forms};
+    memcpy(problem.grade, kind->grade, sizeof kind->grade);
     return heed_plan_create(plan, kind->prompt && plan != &kind->step ? kind->prompt : kind->spec, &problem);
 }
 
@@ -109,6 +111,7 @@ static heed_status make_plans(heed_session *session, heed_session_kind *kind, co
 static bool same_kind(const heed_session_kind *a, const heed_session_kind *b)
 {
     return a->key_type == b->key_type && a->value_type == b->value_type && a->most == b->most &&
+           a->grades == b->grades && !memcmp(a->grade, b->grade, sizeof a->grade) &&
            a->started == b->started && a->placed == b->placed && a->mass == b->mass && a->with == b->with &&
            a->top == b->top && a->window == b->window && !strcmp(a->spec, b->spec);
 }
@@ -264,7 +267,9 @@ static heed_status plan_layer(heed_session *session, const heed_session_options 
         .key_type = kind.key_type, .value_type = kind.value_type, .most = kind.most, .placed = kind.placed};
     stored->offloaded =
         session->offload && kind.most >= session->context && !layer_ends(session, layer->reach);
-    const heed_status status = heed_session_serve_chains(session, l, &kind, stored);
+    heed_status status = heed_session_serve_chains(session, l, &kind, stored);
+    if (!status)
+        status = heed_session_serve_aging(session, l, &attention->aging, &kind, stored);
     if (status) {
         free(kind.spec);
         free(kind.prompt);

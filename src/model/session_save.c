@@ -34,23 +34,29 @@ static heed_status end(writer *w)
     return heed_output_write(&w->output, &sum, sizeof sum);
 }
 
-static uint64_t list_bytes(const heed_pages_layer *stored, const heed_kept_keys *list)
+static uint64_t list_bytes(const heed_pages *pages, int64_t layer, const heed_kept_keys *list)
 {
-    const uint64_t count = (uint64_t)list->count;
-    uint64_t each = stored->key_row + stored->value_row;
+    const heed_pages_layer *stored = &pages->layer[layer];
+    uint64_t bytes = 2 * sizeof(int64_t);
     if (stored->placed)
-        each += 4u * (uint64_t)(1 + stored->moved + stored->mass + stored->states);
-    return 2 * sizeof(int64_t) + count * each;
+        bytes += (uint64_t)list->count * 4u * (uint64_t)(1 + stored->moved + stored->mass + stored->states);
+    for (int64_t p = 0; p < heed_pages_for(list->count); p++) {
+        size_t keys, values;
+        heed_pages_stored(pages, layer, list, p, false, &keys);
+        heed_pages_stored(pages, layer, list, p, true, &values);
+        bytes += keys + values + (stored->grades ? sizeof(int32_t) : 0);
+    }
+    return bytes;
 }
 
-/* Rows of a list, page by page. */
+/* Keys or values of a list, page by page. */
 static heed_status put_rows(writer *w, const heed_pages *pages, int64_t layer, const heed_kept_keys *list,
-                            char *(*row)(const heed_pages *, int64_t, const heed_kept_keys *, int64_t),
-                            size_t bytes)
+                            bool values)
 {
-    for (int64_t i = 0; i < list->count; i += HEED_PAGE) {
-        const int64_t n = list->count - i < HEED_PAGE ? list->count - i : HEED_PAGE;
-        TRY(put(w, row(pages, layer, list, i), (size_t)n * bytes));
+    for (int64_t p = 0; p < heed_pages_for(list->count); p++) {
+        size_t bytes;
+        const char *data = heed_pages_stored(pages, layer, list, p, values, &bytes);
+        TRY(put(w, data, bytes));
     }
     return HEED_OK;
 }
@@ -69,8 +75,12 @@ static heed_status put_list(writer *w, const heed_pages *pages, int64_t layer, c
         TRY(put(w, list->mass, count * sizeof *list->mass));
     if (list->state)
         TRY(put(w, list->state, count * (size_t)stored->states * sizeof *list->state));
-    TRY(put_rows(w, pages, layer, list, heed_pages_key, stored->key_row));
-    return put_rows(w, pages, layer, list, heed_pages_value, stored->value_row);
+    for (int64_t p = 0; stored->grades && p < heed_pages_for(list->count); p++) {
+        const int32_t grade = heed_page_grade(list, p);
+        TRY(put(w, &grade, sizeof grade));
+    }
+    TRY(put_rows(w, pages, layer, list, false));
+    return put_rows(w, pages, layer, list, true);
 }
 
 static uint64_t memory_bytes(const heed_session *session, int64_t sequence, int64_t l)
@@ -105,7 +115,7 @@ static heed_status put_layer(writer *w, const heed_session *session, int64_t seq
     const size_t row = (size_t)(c->heads * c->head_dim) * sizeof(float);
     uint64_t bytes = 5 * sizeof(int64_t) + (uint64_t)past->shown * row + memory_bytes(session, sequence, l);
     for (int64_t g = 0; g < c->kv_heads; g++)
-        bytes += list_bytes(&session->pages.layer[l], heed_pages_list(&session->pages, sequence, l, g));
+        bytes += list_bytes(&session->pages, l, heed_pages_list(&session->pages, sequence, l, g));
     TRY(begin(w, HEED_SAVED_LAYER, bytes));
     const int64_t numbers[] = {past->offset, past->gone, past->acted, past->looked, past->shown};
     TRY(put(w, numbers, sizeof numbers));

@@ -48,6 +48,12 @@ static heed_status check_layers(const heed_session *session)
                 "layer %lld has a cache policy, so what it holds of a passage depends on what else was "
                 "read: passages are spliced where all keys, or a window, are kept",
                 (long long)l);
+        if (session->layer[l].aging.form)
+            return heed_fail(HEED_UNSUPPORTED,
+                             "cache=%s stores the pages of layer %lld by their age, so a passage holds other "
+                             "keys when it was "
+                             "read behind others: passages are spliced where keys stay as they came",
+                             session->layer[l].aging.form->name, (long long)l);
         if (stands_anywhere(session, l))
             continue;
         float row[1] = {0.0f};
@@ -82,7 +88,7 @@ static void copy_keys(heed_session *session, int64_t l, int64_t g, const heed_ke
 {
     const heed_session_kind *kind = &session->kind[session->layer[l].kind];
     const heed_pages *pages = &session->pages;
-    const heed_pages_layer *stored = &pages->layer[l];
+    const heed_page_layout *stored = &pages->layer[l].layout[0];
     const int64_t dim = session->model->config.head_dim;
     const bool stays = stands_anywhere(session, l);
     float *rows = session->work.key, *moved = rows + HEED_KEY_ROWS * dim;
@@ -102,7 +108,7 @@ static void copy_keys(heed_session *session, int64_t l, int64_t g, const heed_ke
                    (size_t)n * stored->key_row);
             continue;
         }
-        heed_session_load_keys(session, l, from, i, n, rows);
+        heed_pages_load_keys(pages, l, from, i, n, rows);
         heed_plan_move_keys(kind->rung[0], &(heed_new_keys){.kv_head = g,
                                                             .count = n,
                                                             .pos = by,

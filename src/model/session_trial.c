@@ -218,6 +218,12 @@ double heed_trials_bytes(const heed_trials *trials, int64_t sequence, int64_t la
             here += (size_t)chain->form[f].form->policy->state_floats * sizeof(float);
         beside = here > beside ? here : beside;
     }
-    const heed_pages_layer *stored = &session->pages.layer[layer];
-    return (double)list->count * (double)(stored->key_row + stored->value_row + beside);
+    double bytes = (double)list->count * (double)beside;
+    for (int64_t p = 0; p < heed_pages_for(list->count); p++) {
+        size_t keys, values;
+        heed_pages_stored(&session->pages, layer, list, p, false, &keys);
+        heed_pages_stored(&session->pages, layer, list, p, true, &values);
+        bytes += (double)(keys + values);
+    }
+    return bytes;
 }

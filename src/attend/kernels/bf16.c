@@ -25,7 +25,7 @@ bool heed_bf16_serves(const heed_plan *plan, const heed_pipeline *pipeline)
 {
 #if defined(__AVX512F__)
     const heed_problem *p = &plan->problem;
-    return heed_cpu_has_avx512_bf16() && p->q_type == HEED_BF16 && p->k_type == HEED_BF16 &&
+    return heed_cpu_has_avx512_bf16() && !p->grades && p->q_type == HEED_BF16 && p->k_type == HEED_BF16 &&
            p->v_type == HEED_BF16 && p->dim % 2 == 0 && pipeline->pair < 0 && pipeline->plain_query &&
            pipeline->plain_key && !heed_outside_sees_tiles(pipeline);
 #else

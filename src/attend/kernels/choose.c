@@ -275,7 +275,12 @@ static const float *given_summary(const heed_run *run, const heed_pipeline *pipe
     const char *entry =
         run->page_table + batch * run->page_step[0] + group * run->page_step[1] + page * run->page_step[2];
     *count = problem->page / unit - within;
-    data += *(const int32_t *)(const void *)entry * given->stride[0];
+    const int grade = *(const int32_t *)(const void *)entry >> HEED_GRADE_SHIFT;
+    if (grade > 0) {
+        given = &run->grade[grade - 1].summaries;
+        data = (const char *)given->data + group * given->stride[1];
+    }
+    data += (*(const int32_t *)(const void *)entry & ((1 << HEED_GRADE_SHIFT) - 1)) * given->stride[0];
     return (const float *)(const void *)data + floats_before(run, pipeline, problem->page) + within * floats;
 }
 

@@ -18,6 +18,7 @@
 #include "attend/kernels/capture.h"
 #include "attend/kernels/decode_load.h"
 #include "attend/memory.h"
+#include "tensor/channel.h"
 #include "tensor/rotate.h"
 #include <string.h>
 
@@ -63,6 +64,28 @@ int64_t heed_decode_most_queries(const heed_plan *plan, const heed_pipeline *pip
     return MOST_QUERIES;
 }
 
+static bool is_blocks(heed_type type)
+{
+    return heed_is_blocks(heed_type_unrotated(type)) || type == HEED_CHANNEL_Q4;
+}
+
+#if HEED_WIDTH == 16
+static bool whole_serves(heed_type type)
+{
+    return heed_whole_products(heed_type_unrotated(type)) ||
+           (type == HEED_CHANNEL_Q4 && heed_whole_products(HEED_Q4));
+}
+#endif
+
+/* Whether the keys, or the values, of some grade are of a type that `is` names. */
+static bool any_grade(const heed_problem *p, bool (*is)(heed_type type), bool keys)
+{
+    bool any = is(keys ? p->k_type : p->v_type);
+    for (int g = 0; g < p->grades; g++)
+        any |= is(keys ? p->grade[g].k : p->grade[g].v);
+    return any;
+}
+
 heed_decode_sizes heed_decode_sizes_of(const heed_plan *plan, const heed_pipeline *pipeline)
 {
     const heed_problem *p = &plan->problem;
@@ -75,9 +98,9 @@ heed_decode_sizes heed_decode_sizes_of(const heed_plan *plan, const heed_pipelin
                                .value_stride = heed_round_up(p->value_dim, HEED_BLOCK)};
     sizes.rows = sizes.heads * sizes.queries;
     sizes.rotated = heed_type_rotated(p->k_type);
-    if (heed_is_blocks(heed_type_unrotated(p->k_type)))
+    if (any_grade(p, is_blocks, true))
         sizes.key_blocks = sizes.stride / HEED_BLOCK;
-    if (heed_is_blocks(heed_type_unrotated(p->v_type)))
+    if (any_grade(p, is_blocks, false))
         sizes.value_blocks = sizes.value_stride / HEED_BLOCK;
     const unsigned captures = HEED_WITH_KEY_SUMS | HEED_WITH_TOP | HEED_WITH_WEIGHTS;
     const heed_form *normalise = pipeline->form[pipeline->normalise].form;
@@ -169,7 +192,7 @@ static heed_decode_work take_work(heed_arena *arena, const heed_plan *plan, cons
     size_t scaled = product(s->value_blocks, s->rows, HEED_SUB);
 #if HEED_WIDTH == 16
     const size_t levels = (size_t)heed_whole_values_floats(s->rows);
-    if (heed_whole_products(heed_type_unrotated(plan->problem.v_type)) && levels > scaled)
+    if (any_grade(&plan->problem, whole_serves, false) && levels > scaled)
         scaled = levels;
 #endif
     work.scaled = heed_arena_take(arena, scaled, sizeof(float));
@@ -182,6 +205,8 @@ static heed_decode_work take_work(heed_arena *arena, const heed_plan *plan, cons
     work.end = heed_arena_take(arena, rows, sizeof *work.end);
     work.key = heed_arena_take(arena, HEED_KEYS * (size_t)s->stride, sizeof(float));
     work.value = heed_arena_take(arena, HEED_KEYS * (size_t)s->value_stride, sizeof(float));
+    if (any_grade(&plan->problem, heed_type_by_channel, true))
+        work.channel = heed_arena_take(arena, (size_t)heed_channel_floats(s->rows, s->stride), sizeof(float));
     work.row = heed_arena_take(arena, 2 * HEED_KEYS + HEED_AHEAD, sizeof *work.row);
     work.pos = heed_arena_take(arena, HEED_KEYS, sizeof *work.pos);
     for (int i = 0; i < 2; i++) {
@@ -209,9 +234,9 @@ void heed_decode_layout(const heed_plan *plan, heed_pipeline *pipeline, size_t *
                                                        : 1);
     pipeline->fast_products = false;
 #if HEED_WIDTH == 16
-    pipeline->fast_products = plan->problem.with & HEED_WITH_WHOLE_NUMBERS &&
-                              (heed_whole_products(heed_type_unrotated(plan->problem.k_type)) ||
-                               heed_whole_products(heed_type_unrotated(plan->problem.v_type)));
+    pipeline->fast_products =
+        plan->problem.with & HEED_WITH_WHOLE_NUMBERS &&
+        (any_grade(&plan->problem, whole_serves, true) || any_grade(&plan->problem, whole_serves, false));
 #endif
     const heed_decode_sizes sizes = heed_decode_sizes_of(plan, pipeline);
     heed_arena all = {0}, own = {0};
@@ -270,8 +295,8 @@ static void begin_group(const heed_run *run, const heed_pipeline *pipeline, cons
     }
 #if HEED_WIDTH == 16
     for (int r = 0; group->is_whole && r < group->rows; r++)
-        group->is_whole = heed_whole_queries(run->k.type, group->compared + r * sizes->stride,
-                                             sizes->key_blocks, group->whole + r * sizes->key_blocks);
+        group->is_whole = heed_whole_queries(group->compared + r * sizes->stride, sizes->key_blocks,
+                                             group->whole + r * sizes->key_blocks);
 #endif
     if (group->rows > 0 && (!sizes->selects || sizes->recalls))
         settle_blocks(run, pipeline, sizes, group, work);
@@ -290,6 +315,10 @@ static heed_run unrotated(const heed_run *run)
     heed_run plain = *run;
     plain.k.type = heed_type_unrotated(run->k.type);
     plain.v.type = heed_type_unrotated(run->v.type);
+    for (int g = 0; g < run->plan->problem.grades; g++) {
+        plain.grade[g].k.type = heed_type_unrotated(run->grade[g].k.type);
+        plain.grade[g].v.type = heed_type_unrotated(run->grade[g].v.type);
+    }
     return plain;
 }
 

@@ -16,8 +16,7 @@
  */
 typedef struct heed_whole_query {
     int32_t plane[HEED_PLANES][HEED_BLOCK / 4];
-    int32_t offset; /* what comes out too much because the keys' bytes are taken
-                       as unsigned; modulo 2^32 */
+    int32_t sum; /* of the whole numbers: keys' bytes are taken as unsigned, and so much too much comes out */
     float step;
 } heed_whole_query;
 
@@ -34,6 +33,14 @@ typedef struct heed_decode_rows {
     uint16_t *half;         /* [blocks][HEED_SUB] room for scales of quantised values */
     bool whole;             /* products of whole numbers serve them */
 } heed_decode_rows;
+
+/* Keys of one page that is quantised by channel, 4 bits. */
+typedef struct heed_channel_keys {
+    const char *page;
+    int first, count; /* multiples of HEED_SUB, all of one page */
+    int dim;
+    bool whole; /* products of whole numbers serve */
+} heed_channel_keys;
 
 /* Keys that follow one another. */
 typedef struct heed_key_run {
@@ -122,6 +129,7 @@ typedef struct heed_decode_work {
     heed_row_end *end;     /* [rows] */
     float *key, *value;    /* [HEED_KEYS][stride], [HEED_KEYS][value_stride] where
                               rows cannot be read in place */
+    float *channel;        /* heed_channel_floats, where some keys are quantised by channel */
     const char **row;      /* [2 HEED_KEYS + HEED_AHEAD] keys, values, keys of the next tile */
     heed_key_run *runs[2]; /* [HEED_KEYS] of this tile and of the next */
     float *line;           /* [2 M] scratch of selectors */
@@ -134,6 +142,8 @@ typedef struct heed_decode_work {
     heed_sight sight;
 } heed_decode_work;
 
+#define heed_channel_scores HEED_LOCAL(heed_channel_scores)
+#define heed_channel_floats HEED_LOCAL(heed_channel_floats)
 #define heed_decode_scores HEED_LOCAL(heed_decode_scores)
 #define heed_decode_block HEED_LOCAL(heed_decode_block)
 #define heed_decode_values HEED_LOCAL(heed_decode_values)
@@ -160,6 +170,11 @@ typedef struct heed_decode_work {
 bool heed_decode_scores(const heed_decode_rows *keys, int rows, const float *query, int64_t stride,
                         float *score);
 
+/* The same for keys by channel; work: heed_channel_floats, aligned to vectors. */
+void heed_channel_scores(const heed_channel_keys *keys, int rows, const float *query, int64_t stride,
+                         float *work, float *score);
+int64_t heed_channel_floats(int rows, int64_t stride);
+
 /* sum [rows][stride] += weight [rows][HEED_KEYS] times values; work: [blocks of
  * a quantised row][rows][HEED_SUB]. */
 void heed_decode_values(const heed_decode_rows *values, int rows, const float *weight, float *work,
@@ -179,7 +194,7 @@ void heed_decode_block(const heed_decode_rows *values, int rows, int block, cons
 bool heed_whole_products(heed_type type);
 /* One query as whole numbers, a heed_whole_query a block, exact to 2^-16 of the block's largest entry; false
  * where that cannot be. */
-bool heed_whole_queries(heed_type type, const float *query, int64_t blocks, heed_whole_query *to);
+bool heed_whole_queries(const float *query, int64_t blocks, heed_whole_query *to);
 /* As heed_decode_scores, query [rows][blocks]. */
 bool heed_whole_scores(const heed_decode_rows *keys, int rows, const heed_whole_query *query, float *score);
 /* As heed_decode_values; false, with the sums left alone, where a weight is not finite. work:

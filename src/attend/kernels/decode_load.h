@@ -20,10 +20,20 @@ HEED_INLINE bool heed_is_blocks(heed_type type)
     return type == HEED_Q8 || type == HEED_Q4;
 }
 
+/* Blocks of whole numbers, with scales of their own or without. */
+HEED_INLINE bool heed_is_levels(heed_type type)
+{
+    return heed_is_blocks(type) || type == HEED_CHANNEL_Q4;
+}
+
 /* Bytes of one value, or of one block. */
 HEED_INLINE int64_t heed_step_bytes(heed_type type)
 {
-    return type == HEED_F32 ? 4 : type == HEED_Q8 ? HEED_Q8_BYTES : type == HEED_Q4 ? HEED_Q4_BYTES : 2;
+    return type == HEED_CHANNEL_Q4 ? HEED_BLOCK / 2
+           : type == HEED_F32      ? 4
+           : type == HEED_Q8       ? HEED_Q8_BYTES
+           : type == HEED_Q4       ? HEED_Q4_BYTES
+                                   : 2;
 }
 
 #if HEED_WIDTH == 4
@@ -112,7 +122,8 @@ HEED_INLINE float heed_load_scale(const char *block, bool *odd)
 HEED_INLINE heed_vec heed_load_block_vec(const heed_type type, const char *block, int i)
 {
     const int first = i * HEED_WIDTH;
-    const char *at = block + 2 + (type == HEED_Q8 ? first : first % (HEED_BLOCK / 2));
+    const char *at =
+        block + (heed_is_blocks(type) ? 2 : 0) + (type == HEED_Q8 ? first : first % (HEED_BLOCK / 2));
 #if HEED_WIDTH == 16
     const __m128i x = _mm_loadu_si128((const __m128i *)at);
     if (type == HEED_Q8)
@@ -123,7 +134,7 @@ HEED_INLINE heed_vec heed_load_block_vec(const heed_type type, const char *block
     return (heed_vec)_mm512_permutexvar_ps(i ? _mm512_srli_epi32(pair, 4) : pair, level);
 #elif HEED_WIDTH == 8
     __m128i x = _mm_loadl_epi64((const __m128i *)at);
-    if (type == HEED_Q4) {
+    if (type != HEED_Q8) {
         x = first >= HEED_BLOCK / 2 ? _mm_srli_epi16(x, 4) : x;
         x = _mm_sub_epi8(_mm_and_si128(x, _mm_set1_epi8(15)), _mm_set1_epi8(8));
     }
@@ -131,7 +142,7 @@ HEED_INLINE heed_vec heed_load_block_vec(const heed_type type, const char *block
 #else
     heed_byte_vec x;
     memcpy(&x, at, sizeof x);
-    if (type == HEED_Q4)
+    if (type != HEED_Q8)
         x = (heed_byte_vec)(first >= HEED_BLOCK / 2 ? (heed_ubyte_vec)x >> 4 : (heed_ubyte_vec)x & 15) - 8;
     return __builtin_convertvector(__builtin_convertvector(x, heed_ivec), heed_vec);
 #endif

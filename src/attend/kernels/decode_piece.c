@@ -54,8 +54,8 @@ static int smaller(int64_t a, int b)
 static void point_at(const passing *p, const heed_tensor *tensor, int64_t first, int count, const char **row)
 {
     const heed_decode_group *group = p->group;
-    const char *head = (const char *)tensor->data + group->group * tensor->stride[1];
     if (!(p->run->plan->problem.with & HEED_WITH_PAGES)) {
+        const char *head = (const char *)tensor->data + group->group * tensor->stride[1];
         head += group->batch * tensor->stride[0] + first * tensor->stride[2];
         for (int j = 0; j < count; j++)
             row[j] = head + j * tensor->stride[2];
@@ -66,11 +66,14 @@ static void point_at(const passing *p, const heed_tensor *tensor, int64_t first,
     const char *entry = p->run->page_table + group->batch * step[0] + group->group * step[1];
     for (int j = 0; j < count;) {
         const int64_t key = first + j, within = key & (page - 1);
-        const int32_t number = *(const int32_t *)(entry + (key >> shift) * step[2]);
-        const char *at = head + number * tensor->stride[0] + within * tensor->stride[2];
+        int64_t number;
+        const heed_tensor *pool = heed_pool_of(
+            p->run, tensor, *(const int32_t *)(const void *)(entry + (key >> shift) * step[2]), &number);
+        const char *at = (const char *)pool->data + group->group * pool->stride[1] +
+                         number * pool->stride[0] + within * pool->stride[2];
         const int here = smaller(page - within, count - j);
         for (int i = 0; i < here; i++)
-            row[j + i] = at + i * tensor->stride[2];
+            row[j + i] = at + i * pool->stride[2];
         j += here;
     }
 }
@@ -126,9 +129,42 @@ static void load_runs(const passing *p, const heed_tensor *tensor, const part *a
     }
 }
 
+/* The pool in which all rows of a part lie, base being &run->k or &run->v; NULL where there are several. */
+static const heed_tensor *pool_of_part(const passing *p, const part *at, const heed_tensor *base)
+{
+    const heed_problem *problem = &p->run->plan->problem;
+    if (problem->grades == 0)
+        return base;
+    const int64_t *step = p->run->page_step, page = problem->page;
+    const char *table = p->run->page_table + p->group->batch * step[0] + p->group->group * step[1];
+    const heed_tensor *found = NULL;
+    for (int n = 0; n < at->run_count; n++)
+        for (int64_t i = at->runs[n].first / page; i * page < at->runs[n].first + at->runs[n].count; i++) {
+            int64_t number;
+            const heed_tensor *pool =
+                heed_pool_of(p->run, base, *(const int32_t *)(const void *)(table + i * step[2]), &number);
+            if (found && pool != found)
+                return NULL;
+            found = pool;
+        }
+    return found;
+}
+
+/* Where the page of a key begins in its pool. */
+static const char *page_of(const passing *p, const heed_tensor *pool, int64_t key)
+{
+    const int64_t *step = p->run->page_step, page = p->run->plan->problem.page;
+    const char *entry =
+        p->run->page_table + p->group->batch * step[0] + p->group->group * step[1] + key / page * step[2];
+    const int32_t number = *(const int32_t *)(const void *)entry & ((1 << HEED_GRADE_SHIFT) - 1);
+    return (const char *)pool->data + p->group->group * pool->stride[1] + number * pool->stride[0];
+}
+
 /* Whether vectors of a row can be read where they lie. */
 static bool readable(const heed_tensor *tensor)
 {
+    if (!tensor)
+        return false;
     if (heed_is_blocks(tensor->type))
         return true;
     if (heed_type_block(tensor->type) > 1)
@@ -154,6 +190,8 @@ static bool whole_serves(heed_type type)
 /* The rows of k or v in a tile. */
 static heed_decode_rows rows_of(const passing *p, const part *at, const heed_tensor *tensor, const char **row)
 {
+    if (!tensor) /* of several types, to be unpacked */
+        return (heed_decode_rows){.count = at->count, .dim = (int)p->run->plan->problem.dim, .row = row};
     const int64_t bytes = heed_type_bytes(tensor->type, tensor->shape[3]);
     return (heed_decode_rows){.type = tensor->type,
                               .count = at->count,
@@ -174,6 +212,7 @@ static void unpack(const passing *p, const part *at, const heed_tensor *tensor, 
                    heed_decode_rows *rows, const char **row)
 {
     load_runs(p, tensor, at, to, stride);
+    rows->dim = (int)tensor->shape[3];
     for (int j = 0; j < at->real; j++)
         row[j] = (const char *)(to + j * stride);
     repeat_last(row, at->real, at->count);
@@ -399,8 +438,9 @@ static void add_where_open(const passing *p, const part *at)
 static void add_values(const passing *p, const part *at, bool closed, const char **row)
 {
     const int64_t stride = p->sizes->value_stride, floats = p->group->rows * stride;
-    heed_decode_rows values = rows_of(p, at, &p->run->v, row);
-    if (!readable(&p->run->v))
+    const heed_tensor *pool = pool_of_part(p, at, &p->run->v);
+    heed_decode_rows values = rows_of(p, at, pool, row);
+    if (!readable(pool))
         unpack(p, at, &p->run->v, p->work->value, stride, &values, row);
     if (closed)
         memcpy(p->work->before, p->out, (size_t)floats * sizeof(float));
@@ -430,17 +470,38 @@ static void keep_weights(const passing *p, const part *at, bool closed, int64_t 
     }
 }
 
+/* Scores of keys by channel, where a part lies in one page; else false. */
+static bool score_channels(const passing *p, const part *at, const heed_tensor *pool)
+{
+    if (!pool || pool->type != HEED_CHANNEL_Q4 || at->run_count != 1)
+        return false;
+    const int64_t page = p->run->plan->problem.page, first = at->runs[0].first % page;
+    if (first % HEED_SUB != 0 || first + at->count > page)
+        return false;
+    const heed_channel_keys keys = {.page = page_of(p, pool, at->runs[0].first),
+                                    .first = (int)first,
+                                    .count = at->count,
+                                    .dim = (int)pool->shape[3],
+                                    .whole = p->pipeline->fast_products && whole_serves(HEED_Q4)};
+    heed_channel_scores(&keys, p->group->rows, p->group->compared, p->sizes->stride, p->work->channel,
+                        p->work->score);
+    return true;
+}
+
 /* A scale that is not finite asks for the entries one by one, as does a query
  * that is no whole number. */
 static void make_scores(const passing *p, const part *at, const char **row)
 {
     const heed_decode_group *group = p->group;
-    heed_decode_rows keys = rows_of(p, at, &p->run->k, row);
+    const heed_tensor *pool = pool_of_part(p, at, &p->run->k);
+    heed_decode_rows keys = rows_of(p, at, pool, row);
 #if HEED_WIDTH == 16
-    if (group->is_whole && heed_whole_scores(&keys, group->rows, group->whole, p->work->score))
+    if (group->is_whole && keys.whole && heed_whole_scores(&keys, group->rows, group->whole, p->work->score))
         return;
 #endif
-    if (readable(&p->run->k) &&
+    if (score_channels(p, at, pool))
+        return;
+    if (readable(pool) &&
         heed_decode_scores(&keys, group->rows, group->compared, p->sizes->stride, p->work->score))
         return;
     unpack(p, at, &p->run->k, p->work->key, p->sizes->stride, &keys, row);

@@ -71,7 +71,7 @@ HEED_INLINE bool multiply_blocks(const heed_type type, const int rows, const cha
         float scale[KEYS];
 #pragma GCC unroll 4
         for (int j = 0; j < together; j++)
-            scale[j] = heed_load_scale(row[j] + at, &odd);
+            scale[j] = heed_is_blocks(type) ? heed_load_scale(row[j] + at, &odd) : 1.0f;
         for (int i = 0; i < HEED_BLOCK_VECTORS; i++) {
             heed_vec left[4];
 #pragma GCC unroll 4
@@ -170,11 +170,11 @@ HEED_INLINE bool score_keys(const heed_type type, const int rows, const int dim,
     bool fine = true;
     FORGET(query);
     const char *const *row = keys->row + first;
-    for (int j = 0; heed_is_blocks(type) && fetch && j < KEYS; j++)
+    for (int j = 0; heed_is_levels(type) && fetch && j < KEYS; j++)
         heed_fetch_rows(keys, first + j);
 #pragma GCC unroll 4
     for (int j = 0; j < KEYS; j += TOGETHER(rows)) {
-        if (heed_is_blocks(type))
+        if (heed_is_levels(type))
             fine &= multiply_blocks(type, rows, row + j, dim, query, stride, sum + j);
         else
             multiply_keys(type, rows, row + j, fetch ? keys->far : 0, dim, query, stride, sum + j);
@@ -226,6 +226,7 @@ SCORE_RUNS(F16)
 SCORE_RUNS(BF16)
 SCORE_RUNS(Q8)
 SCORE_RUNS(Q4)
+SCORE_RUNS(CHANNEL_Q4)
 
 static run_of_keys *const runs[HEED_TYPES][4] = {
     [HEED_F32] = {score_F32_1, score_F32_2, score_F32_3, score_F32_4},
@@ -233,6 +234,7 @@ static run_of_keys *const runs[HEED_TYPES][4] = {
     [HEED_BF16] = {score_BF16_1, score_BF16_2, score_BF16_3, score_BF16_4},
     [HEED_Q8] = {score_Q8_1, score_Q8_2, score_Q8_3, score_Q8_4},
     [HEED_Q4] = {score_Q4_1, score_Q4_2, score_Q4_3, score_Q4_4},
+    [HEED_CHANNEL_Q4] = {score_CHANNEL_Q4_1, score_CHANNEL_Q4_2, score_CHANNEL_Q4_3, score_CHANNEL_Q4_4},
 };
 
 bool heed_decode_scores(const heed_decode_rows *keys, int rows, const float *query, int64_t stride,

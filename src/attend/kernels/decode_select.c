@@ -189,6 +189,8 @@ void heed_decode_select(const heed_run *run, const heed_pipeline *pipeline, cons
     const int64_t chunks = heed_summaries_chunks(run->plan, pipeline);
     heed_run as_given = *run; /* selectors see keys that were turned before they were stored turned back */
     as_given.k.type = run->plan->problem.k_type;
+    for (int g = 0; g < run->plan->problem.grades; g++)
+        as_given.grade[g].k.type = run->plan->problem.grade[g].k;
     const int64_t values =
         (run->plan->problem.keys + sizes->unit * VALUES_AT_ONCE - 1) / (sizes->unit * VALUES_AT_ONCE);
     const heed_form_state *selector = heed_block_selector(pipeline);

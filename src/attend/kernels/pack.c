@@ -1,6 +1,7 @@
 /* Rows of q, k and v as the products want them: floats, prepared by the forms, keys transposed. */
 #include "attend/kernels/convert.h"
 #include "attend/kernels/work.h"
+#include "tensor/channel.h"
 #include "tensor/rotate.h"
 #include <string.h>
 
@@ -64,7 +65,9 @@ const char *heed_row_of(const heed_run *run, const heed_tensor *tensor, bool pag
         return data + batch * tensor->stride[0] + head * tensor->stride[1] + row * tensor->stride[2];
     const int64_t page = run->plan->problem.page, *step = run->page_step;
     const char *entry = run->page_table + batch * step[0] + head * step[1] + row / page * step[2];
-    const int64_t at = *(const int32_t *)entry;
+    int64_t at;
+    tensor = heed_pool_of(run, tensor, *(const int32_t *)(const void *)entry, &at);
+    data = tensor->data;
     return data + at * tensor->stride[0] + head * tensor->stride[1] + row % page * tensor->stride[2];
 }
 
@@ -114,12 +117,38 @@ static void load_row(const heed_tensor *tensor, const char *row, int64_t dim, fl
     }
 }
 
+/* Rows first... of a page. */
+static void load_page_rows(const heed_tensor *pool, const char *page, int64_t first, int count, float *to,
+                           int64_t stride)
+{
+    if (heed_type_by_channel(pool->type)) {
+        heed_channel_load(pool->type, page, first, count, pool->shape[3], to, stride);
+        return;
+    }
+    for (int r = 0; r < count; r++)
+        load_row(pool, page + (first + r) * pool->stride[2], pool->shape[3], to + r * stride);
+}
+
 void heed_load_rows(const heed_run *run, const heed_tensor *tensor, bool paged, int64_t batch, int64_t head,
                     int64_t first, int count, float *to, int64_t stride)
 {
     const int64_t dim = tensor->shape[3];
-    for (int r = 0; r < count; r++)
-        load_row(tensor, heed_row_of(run, tensor, paged, batch, head, first + r), dim, to + r * stride);
+    if (!paged || run->plan->problem.grades == 0) {
+        for (int r = 0; r < count; r++)
+            load_row(tensor, heed_row_of(run, tensor, paged, batch, head, first + r), dim, to + r * stride);
+        return;
+    }
+    const int64_t page = run->plan->problem.page, *step = run->page_step;
+    const char *table = run->page_table + batch * step[0] + head * step[1];
+    for (int r = 0, here; r < count; r += here) {
+        const int64_t within = (first + r) % page;
+        here = page - within < count - r ? (int)(page - within) : count - r;
+        int64_t at;
+        const char *entry = table + (first + r) / page * step[2];
+        const heed_tensor *pool = heed_pool_of(run, tensor, *(const int32_t *)(const void *)entry, &at);
+        const char *data = (const char *)pool->data + at * pool->stride[0] + head * pool->stride[1];
+        load_page_rows(pool, data, within, here, to + r * stride, stride);
+    }
 }
 
 /* One stage of a transposition: x[i] and x[i + half] exchange every other run of `half` entries. */
