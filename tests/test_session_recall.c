@@ -12,6 +12,8 @@ enum { PROMPT = 120, TEXT = 170 };
 static const char *const specs[] = {
     "select=recycled(every=6, k=16)",
     "select=recycled(cosine=0.1, k=8, pool=max)",
+    "select=kmeans(size=4, k=16, fresh=20)",
+    "select=retrieval(k=4, sinks=1, recent=8, queries=16, links=6, degree=4, beam=8)",
     "select=follow(page=8); layers 0: select=delta(page=8, budget=32, recent=8)",
 };
 enum { SPECS = sizeof specs / sizeof *specs };

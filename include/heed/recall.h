@@ -22,9 +22,12 @@ typedef struct heed_memory {
     int64_t keys;    /**< keys that existed when it was made, the newest counted; -1: there is none */
     int32_t *number; /**< heed_recall.numbers of them; anything at first */
     float *real;     /**< heed_recall.reals of them; anything at first */
-    /** Queries of a prompt, prepared and with their scale, for selectors that ask: [shown][heads][dim]. */
-    const float *shown;
-    int64_t shown_count;
+    /** Gives the last queries of a query head, the new one not among them, prepared and with their scale,
+     * oldest first: rows of dim floats, at most heed_recall.shown of them; returns how many. NULL: none. */
+    int64_t (*show)(const void *context, int head, float *to);
+    const void *show_context;
+    int64_t scanned; /**< keys, or what stands for them, that were compared with queries to find others: added
+                        to */
 } heed_memory;
 
 /** One new query of every head of a layer, of one sequence. */
@@ -33,10 +36,10 @@ typedef struct heed_recalled {
     int64_t keys;              /**< that exist, the newest token's counted */
     const float *const *query; /**< [heads] prepared, with their scale */
     heed_memory *memory;
-    float *work; /**< [2 keys] scratch */
+    float *work; /**< [2 keys] scratch, and heed_recall.work floats behind them */
     /** `remember` with HEED_RECALL_WEIGHS: [heads] rows of softmax weights over the keys; 0 where closed */
     float *const *weight;
-    /** `remember`: gives prepared keys first.. of a kv head as rows of `stride` floats, at most 128 at once
+    /** Gives prepared keys first.. of a kv head as rows of `stride` floats, at most 128 at once
      */
     void (*load)(const void *context, int kv_head, int64_t first, int count, float *to, int64_t stride);
     const void *context;
@@ -46,8 +49,11 @@ typedef struct heed_recalled {
 } heed_recalled;
 
 enum heed_recall_flags {
-    HEED_RECALL_WEIGHS = 1,      /**< `remember` reads weights */
-    HEED_RECALL_FOR_LAYERS = 2,  /**< what it remembers is for the layers after this one, in the same step */
+    HEED_RECALL_WEIGHS = 1,     /**< `remember` reads weights */
+    HEED_RECALL_FOR_LAYERS = 2, /**< what it remembers is for the layers after this one, in the same step */
+    /** What it remembers is of keys alone, those before the new one, and is recalled in the same step: no
+     * step attends to all keys, unless `renews` still asks for one. */
+    HEED_RECALL_AT_ONCE = 8,
     HEED_RECALL_FROM_LAYERS = 4, /**< reads what a layer before this one remembered in the same step */
 };
 
@@ -58,7 +64,8 @@ typedef struct heed_recall {
     /** Sizes of a memory of a sequence of up to `keys` keys; NULL: none. */
     int64_t (*numbers)(const heed_form_state *form, int64_t keys);
     int64_t (*reals)(const heed_form_state *form, int64_t keys);
-    /** Queries of a prompt, the last ones, that shall be shown; NULL: none. */
+    int64_t (*work)(const heed_form_state *form, int64_t keys);
+    /** Most queries that `show` gives; NULL: none. */
     int64_t (*shown)(const heed_form_state *form);
     /** Whether this step attends to all keys and remembers anew, where there is a memory; without one it
      * does. NULL: it does not. */

@@ -105,7 +105,6 @@ void heed_session_take_work(heed_session *session, heed_arena *arena)
     work->before = heed_arena_take(arena, sequences, sizeof *work->before);
     take_capture(session, arena, most);
     take_queries(session, arena);
-    heed_session_take_memories(session, arena);
     heed_prune_take(session, arena);
     heed_keep_take_room(session, &work->keep, arena);
 }
@@ -130,7 +129,7 @@ static heed_status take_memory(heed_session *session)
         return heed_fail(HEED_NO_MEMORY, "no memory for the work of a session: %zu bytes", arena.used);
     arena = (heed_arena){.base = session->memory};
     heed_session_take_work(session, &arena);
-    return HEED_OK;
+    return heed_session_take_memories(session);
 }
 
 static heed_status check_options(const heed_model *model, const heed_session_options *options)
@@ -271,6 +270,7 @@ void heed_session_free(heed_session *session)
     }
     free(session->read);
     free(session->memories);
+    free(session->memory_room);
     free(session->layer);
     free(session->reach);
     free(session->past);

@@ -140,11 +140,13 @@ struct heed_session {
     heed_chain *chain; /* [layers, kv_heads] */
     int *team;         /* [layers, kv_heads] */
     heed_wants_of_policies wants;
-    heed_prune prune;         /* which tokens of prompts go on to later layers */
-    bool recalls;             /* some layer's selector has a memory */
-    int64_t chosen_unit;      /* keys of the blocks that the last selection layer so far hands on */
-    heed_memory *memories;    /* [sequences, layers + 1]; the last is for what layers hand on */
-    heed_memory **recalled;   /* [sequences] for an execution */
+    heed_prune prune;       /* which tokens of prompts go on to later layers */
+    bool recalls;           /* some layer's selector has a memory */
+    int64_t chosen_unit;    /* keys of the blocks that the last selection layer so far hands on */
+    heed_memory *memories;  /* [sequences, layers + 1]; the last is for what layers hand on */
+    heed_memory **recalled; /* [sequences] for an execution */
+    heed_showing *showing;  /* [sequences] whose queries those show */
+    void *memory_room;
     uint8_t *token_kind;      /* [vocabulary] or NULL */
     heed_session_usage usage; /* pairs and what was dropped */
     int64_t rows;             /* most tokens of a step */

@@ -1,8 +1,11 @@
 /* Memories of selectors: one of each layer and sequence for choices that outlive a step, and one of each
  * sequence for those that layers hand on within a step. Only new tokens that are written one by one use them;
  * prompts are read in full. */
+#include "attend/memory.h"
+#include "base/try.h"
 #include "model/session.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 static const heed_recall *recall_of(const heed_session *session, int64_t layer)
@@ -48,6 +51,19 @@ heed_status heed_session_check_recall(heed_session *session, int64_t layer)
             "layer %lld: `%s` remembers keys by their number, but the layer drops keys (a window, "
             "or a cache policy); give it to the other layers only",
             (long long)layer, kind->spec);
+    const int64_t shows = heed_session_shows(session, layer);
+    if (shows > 0) {
+        float row[HEED_SHOWN_DIM] = {0};
+        const int64_t dim = session->model->config.head_dim;
+        if (dim > HEED_SHOWN_DIM)
+            return heed_fail(HEED_UNSUPPORTED,
+                             "layer %lld: `%s` looks at queries of at most %d entries, not %lld",
+                             (long long)layer, kind->spec, (int)HEED_SHOWN_DIM, (long long)dim);
+        TRY(heed_plan_prepare_queries(
+            kind->rung[0],
+            &(heed_new_keys){.pos = NULL, .k = row, .k_stride = dim, .out = row, .out_stride = dim}));
+        session->layer[layer].window = (int)shows + 1;
+    }
     if (kind->recall->flags & HEED_RECALL_FOR_LAYERS)
         session->chosen_unit = kind->unit;
     if (!(kind->recall->flags & HEED_RECALL_FROM_LAYERS) || session->chosen_unit == kind->unit)
@@ -68,18 +84,13 @@ static void take(heed_arena *arena, heed_memory_size size, heed_memory *memory)
     int32_t *number = heed_arena_take(arena, (size_t)size.numbers, sizeof *number);
     float *real = heed_arena_take(arena, (size_t)size.reals, sizeof *real);
     *memory = (heed_memory){.keys = -1, .number = number, .real = real};
-    if (number && size.numbers > 0)
-        memset(number, 0, (size_t)size.numbers * sizeof *number);
-    if (real && size.reals > 0)
-        memset(real, 0, (size_t)size.reals * sizeof *real);
 }
 
-void heed_session_take_memories(heed_session *session, heed_arena *arena)
+static void take_all(heed_session *session, heed_arena *arena)
 {
     const int64_t layers = session->model->config.layers;
     heed_memory_size largest = {0, 0};
-    if (!session->recalls)
-        return;
+    session->showing = heed_arena_take(arena, (size_t)session->sequences, sizeof *session->showing);
     session->recalled = heed_arena_take(arena, (size_t)session->sequences, sizeof *session->recalled);
     for (int64_t l = 0; l < layers; l++) {
         if (!recall_of(session, l))
@@ -97,12 +108,67 @@ void heed_session_take_memories(heed_session *session, heed_arena *arena)
         take(arena, largest, &session->memories[s * (layers + 1) + layers]);
 }
 
+heed_status heed_session_take_memories(heed_session *session)
+{
+    heed_arena arena = {0};
+    if (!session->recalls)
+        return HEED_OK;
+    take_all(session, &arena);
+    if (!arena.overflow)
+        session->memory_room = calloc(arena.used, 1);
+    if (!session->memory_room)
+        return heed_fail(HEED_NO_MEMORY, "no memory for what selectors remember: %zu bytes", arena.used);
+    session->work_bytes += arena.used;
+    arena = (heed_arena){.base = session->memory_room};
+    take_all(session, &arena);
+    return HEED_OK;
+}
+
+int64_t heed_session_shows(const heed_session *session, int64_t layer)
+{
+    const heed_session_kind *kind = &session->kind[session->layer[layer].kind];
+    const heed_form_state *form = kind->recall ? heed_recaller(&kind->step->pipeline[0]) : NULL;
+    return form && kind->recall->shown ? kind->recall->shown(form) : 0;
+}
+
+/* Queries of a sequence that stand before its new token, as they are compared. */
+static int64_t show(const void *context, int head, float *to)
+{
+    const heed_showing *s = context;
+    const heed_session *session = s->session;
+    const heed_session_layer *layer = &session->layer[s->layer];
+    const heed_past *past = heed_past_of(session, s->sequence, s->layer);
+    const int64_t dim = session->model->config.head_dim, read = session->read[s->sequence].count;
+    const int64_t count = past->shown - 1; /* the new token's is among them */
+    float row[HEED_SHOWN_DIM];
+    for (int64_t i = 0; i < count; i++) {
+        const int32_t pos = (int32_t)(read - count + i);
+        memcpy(row, heed_shown_query(session, layer, s->sequence, pos) + head * dim,
+               (size_t)dim * sizeof *row);
+        heed_plan_prepare_queries(session->kind[layer->kind].rung[0],
+                                  &(heed_new_keys){.kv_head = head,
+                                                   .count = 1,
+                                                   .pos = &pos,
+                                                   .k = row,
+                                                   .k_stride = dim,
+                                                   .out = to + i * dim,
+                                                   .out_stride = dim}); /* tried when the session was made */
+    }
+    return count > 0 ? count : 0;
+}
+
 heed_memory *const *heed_session_recalled(heed_session *session, int64_t layer, const heed_piece *piece,
                                           int64_t pieces, int64_t batch)
 {
-    for (int64_t b = 0; b < batch; b++)
-        session->recalled[b] =
-            b < pieces && !piece[b].prompt ? heed_session_memory(session, piece[b].sequence, layer) : NULL;
+    for (int64_t b = 0; b < batch; b++) {
+        session->recalled[b] = NULL;
+        if (b >= pieces || piece[b].prompt)
+            continue;
+        heed_memory *memory = session->recalled[b] = heed_session_memory(session, piece[b].sequence, layer);
+        session->showing[b] = (heed_showing){session, layer, piece[b].sequence};
+        memory->show = session->layer[layer].window > 0 ? show : NULL;
+        memory->show_context = &session->showing[b];
+    }
     return session->recalled;
 }
 

@@ -6,8 +6,15 @@
 #include <heed/attend.h>
 #include <heed/recall.h>
 
-struct heed_session_kind;
 struct heed_piece;
+
+enum { HEED_SHOWN_DIM = 1024 }; /* most entries of a query that is shown */
+
+/* Whose queries a memory shows. */
+typedef struct heed_showing {
+    const struct heed_session *session;
+    int64_t layer, sequence;
+} heed_showing;
 
 /* How large a memory is. */
 typedef struct heed_memory_size {
@@ -22,8 +29,10 @@ heed_memory *heed_session_memory(const struct heed_session *session, int64_t seq
 /* Refuses a layer that drops keys, and one that reads what no layer before it chose. */
 heed_status heed_session_check_recall(struct heed_session *session, int64_t layer);
 
-/* Memory of the memories; with arena->base NULL it is only measured. */
-void heed_session_take_memories(struct heed_session *session, heed_arena *arena);
+/* Memory of the memories, all 0; taken from the system as it is touched. */
+heed_status heed_session_take_memories(struct heed_session *session);
+/* Queries of each head that the layer's selector wants to see. */
+int64_t heed_session_shows(const struct heed_session *session, int64_t layer);
 
 /* The memories of pieces of one token, as an execution takes them; a prompt's are NULL. */
 heed_memory *const *heed_session_recalled(struct heed_session *session, int64_t layer,

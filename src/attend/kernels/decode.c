@@ -215,7 +215,11 @@ static heed_decode_work take_work(heed_arena *arena, const heed_plan *plan, cons
     }
     if (s->selects) {
         const size_t keys = (size_t)heed_round_up(plan->problem.keys, HEED_KEYS) + (size_t)s->unit;
-        work.line = heed_arena_take(arena, 2 * keys, sizeof *work.line);
+        const heed_form_state *recaller = heed_recaller(pipeline);
+        size_t more = 0;
+        if (recaller && recaller->form->recall->work)
+            more = (size_t)recaller->form->recall->work(recaller, plan->problem.keys);
+        work.line = heed_arena_take(arena, 2 * keys + more, sizeof *work.line);
         work.line_pos = heed_arena_take(arena, keys, sizeof *work.line_pos);
         work.value_work = heed_take_value_work(arena, s->rows);
     }

@@ -57,13 +57,15 @@ static void load(const void *context, int kv_head, int64_t first, int count, flo
 
 /* Whether everything is read, and whether it is remembered; else what the memory says. */
 static void decide(const heed_run *run, const heed_form_state *form, heed_decode_recalled *recalled,
-                   int64_t b, heed_decode_work *work)
+                   int64_t b, const loading *from, heed_decode_work *work)
 {
     const heed_recall *recall = form->form->recall;
     heed_recalled *now = &recalled->now;
     now->memory = run->extra->memory ? run->extra->memory[b] : NULL;
     now->keys = heed_key_count(run, b, 0);
     now->work = work->line;
+    now->load = load;
+    now->context = from;
     recalled->reads_all = !now->memory || run->query_count[b] < 1 || now->keys < 1;
     recalled->remembers = false;
     if (recalled->reads_all)
@@ -71,6 +73,13 @@ static void decide(const heed_run *run, const heed_form_state *form, heed_decode
     const bool none = now->memory->keys < 0 || now->memory->keys > now->keys;
     recalled->reads_all = none || (recall->renews && recall->renews(form, now));
     recalled->remembers = recalled->reads_all && recall->remember;
+    if (recalled->remembers && recall->flags & HEED_RECALL_AT_ONCE && now->keys > 1) {
+        now->keys--;
+        recall->remember(form, now);
+        now->memory->keys = now->keys++;
+        recalled->remembers = false;
+        recalled->reads_all = recall->renews && recall->renews(form, now);
+    }
     if (recalled->reads_all)
         return;
     memset(recalled->flags, 0, (size_t)(recalled->units * now->kv_heads));
@@ -126,8 +135,10 @@ void heed_decode_recall(const heed_run *run, const heed_pipeline *pipeline, cons
     heed_run as_given = *run; /* selectors see keys that were turned before they were stored turned back */
     as_given.k.type = p->k_type;
 #pragma omp for schedule(dynamic, 1)
-    for (int64_t b = 0; b < p->batch; b++)
-        decide(run, form, group[b * p->kv_heads].recalled, b, work);
+    for (int64_t b = 0; b < p->batch; b++) {
+        const loading from = {&as_given, pipeline, &work->rows, (int)b};
+        decide(run, form, group[b * p->kv_heads].recalled, b, &from, work);
+    }
 #pragma omp for schedule(dynamic, 1)
     for (int64_t n = 0; n < sizes->groups; n++) {
         group[n].reads = NULL;
@@ -159,7 +170,6 @@ void heed_decode_recall(const heed_run *run, const heed_pipeline *pipeline, cons
         if (!recalled->remembers)
             continue;
         const loading from = {&as_given, pipeline, &work->rows, (int)b};
-        recalled->now.load = load;
         recalled->now.context = &from;
         recalled->now.work = work->line;
         form->form->recall->remember(form, &recalled->now);
