@@ -368,6 +368,41 @@ static void full_precision_is_the_plain_cache(void **state)
     close_small(&small);
 }
 
+/* Rotated pages of f16 are the plain cache to its rounding; with few bits the first pages, and the first
+ * layers, have more of them. */
+static void rotated_pages_follow_layer_and_token(void **state)
+{
+    (void)state;
+    small_model small;
+    open_small(&small, "llama", true);
+    int32_t tokens[LONG];
+    make_text(&small, tokens, LONG);
+    const size_t bytes = (size_t)small.columns * sizeof(float);
+    float *a = malloc(bytes), *b = malloc(bytes);
+    heed_session *plain = start(&small, NULL), *full = start(&small, "cache=akvq(low=16, high=16)"),
+                 *few = start(&small, "cache=akvq(layers=1, pivots=4)");
+    read_text(plain, tokens, 600, a);
+    read_text(full, tokens, 600, b);
+    read_text(plain, tokens + 600, 1, a);
+    read_text(full, tokens + 600, 1, b);
+    float most = 0.0f;
+    for (int64_t i = 0; i < small.columns; i++)
+        most = fmaxf(most, fabsf(a[i]));
+    assert_true(farthest(a, b, small.columns) < 1e-2 * (double)most);
+    read_text(few, tokens, 600, b);
+    for (int64_t l = 0; l < few->pages.layers; l++)
+        for (int p = 0; p < 3; p++) /* the last full one is asked when the next is full */
+            assert_int_equal(heed_page_grade(heed_pages_list(&few->pages, 0, l, 0), p), l < 1    ? 2
+                                                                                        : p == 0 ? 0
+                                                                                                 : 1);
+    free(a);
+    free(b);
+    heed_session_free(plain);
+    heed_session_free(full);
+    heed_session_free(few);
+    close_small(&small);
+}
+
 /* Bytes of pages as they must be after a prompt, then token by token; saved sequences go on with the same
  * bits; cutting into what was quantised since is refused. */
 static void pages_age_as_said(void **state)
@@ -473,6 +508,7 @@ int main(void)
         cmocka_unit_test(wrong_grades_are_refused),
         cmocka_unit_test(full_precision_is_the_plain_cache),
         cmocka_unit_test(pages_age_as_said),
+        cmocka_unit_test(rotated_pages_follow_layer_and_token),
         cmocka_unit_test(what_quantised_pages_cannot_do_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

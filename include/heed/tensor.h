@@ -50,6 +50,7 @@ typedef enum heed_type {
      * only, so they mean nothing without their page, and heed_load and heed_store do not take them. */
     HEED_CHANNEL_Q4,
     HEED_CHANNEL_Q2,
+    HEED_ROTATED_F16, /**< for caches, beside rotated blocks */
     HEED_TYPES
 } heed_type;
 

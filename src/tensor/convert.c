@@ -195,6 +195,7 @@ void heed_store(heed_type type, const float *from, void *to, int64_t n)
     case HEED_ROTATED_Q4:
     case HEED_ROTATED_Q3:
     case HEED_ROTATED_Q2:
+    case HEED_ROTATED_F16:
         store_rotated(heed_type_unrotated(type), from, to, n);
         break;
     case HEED_I32:
@@ -249,6 +250,7 @@ void heed_load(heed_type type, const void *from, float *to, int64_t n)
     case HEED_ROTATED_Q4:
     case HEED_ROTATED_Q3:
     case HEED_ROTATED_Q2:
+    case HEED_ROTATED_F16:
         load_rotated(heed_type_unrotated(type), from, to, n);
         break;
     case HEED_I32:

@@ -26,6 +26,8 @@ static inline heed_type heed_type_unrotated(heed_type type)
         return HEED_Q3;
     case HEED_ROTATED_Q2:
         return HEED_Q2;
+    case HEED_ROTATED_F16:
+        return HEED_F16;
     default:
         return type;
     }

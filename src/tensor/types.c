@@ -37,6 +37,7 @@ static const type_info types[HEED_TYPES] = {
     [HEED_ROTATED_Q4] = {"rq4", 32,  18},
     [HEED_ROTATED_Q3] = {"rq3", 32,  16},
     [HEED_ROTATED_Q2] = {"rq2", 32,  12},
+    [HEED_ROTATED_F16] = {"rf16", 1,   2},
     [HEED_CHANNEL_Q4] = {"channel_q4", 32, 16},
     [HEED_CHANNEL_Q2] = {"channel_q2", 32,  8},
 };
