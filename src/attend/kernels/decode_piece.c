@@ -6,227 +6,22 @@
  * that look at the head get the rows of one head at a time.
  */
 #include "attend/kernels/capture.h"
-#include "attend/kernels/convert.h"
-#include "attend/kernels/decode.h"
-#include "attend/kernels/decode_load.h"
+#include "attend/kernels/decode_tile.h"
 #include "attend/kernels/pairs.h"
 #include <string.h>
 
-/* How far ahead of use rows are fetched into the second cache, and into the first. */
-#define FAR_BYTES 12288
-#define NEAR_BYTES 6144
-
-/* What the functions below work on. */
-typedef struct passing {
-    const heed_run *run;
-    const heed_pipeline *pipeline;
-    const heed_decode_sizes *sizes;
-    heed_decode_group *group;
-    heed_decode_work *work;
-    heed_row_sums sums;
-    float *out; /* [rows][value_stride] */
-} passing;
-
-/* The part of a key block that is visited, or the next keys of a list. */
-typedef struct part {
-    int64_t key0;          /* of the block; of a list its first key here */
-    int first, count;      /* columns: whole runs of HEED_SUB; nothing is seen if there
-                              are none */
-    int real;              /* keys of them that exist */
-    const uint8_t *partly; /* [heads, or 1 if alike] 1 where not all pairs are open */
-    bool contiguous;       /* their positions */
-    int64_t place;         /* of a list: that of the first key */
-    heed_key_run *runs;    /* [run_count] the keys that exist */
-    int run_count;
-} part;
-
-static int64_t block_of(const part *at)
+static int64_t block_of(const heed_part *at)
 {
     return at->key0 / HEED_KEYS;
 }
 
-static int smaller(int64_t a, int b)
-{
-    return a < b ? (int)a : b;
-}
-
-/* Addresses of rows first.. of k or v. */
-static void point_at(const passing *p, const heed_tensor *tensor, int64_t first, int count, const char **row)
-{
-    const heed_decode_group *group = p->group;
-    if (!(p->run->plan->problem.with & HEED_WITH_PAGES)) {
-        const char *head = (const char *)tensor->data + group->group * tensor->stride[1];
-        head += group->batch * tensor->stride[0] + first * tensor->stride[2];
-        for (int j = 0; j < count; j++)
-            row[j] = head + j * tensor->stride[2];
-        return;
-    }
-    const int64_t *step = p->run->page_step, page = p->run->plan->problem.page;
-    const int shift = __builtin_ctzll((unsigned long long)page);
-    const char *entry = p->run->page_table + group->batch * step[0] + group->group * step[1];
-    for (int j = 0; j < count;) {
-        const int64_t key = first + j, within = key & (page - 1);
-        int64_t number;
-        const heed_tensor *pool = heed_pool_of(
-            p->run, tensor, *(const int32_t *)(const void *)(entry + (key >> shift) * step[2]), &number);
-        const char *at = (const char *)pool->data + group->group * pool->stride[1] +
-                         number * pool->stride[0] + within * pool->stride[2];
-        const int here = smaller(page - within, count - j);
-        for (int i = 0; i < here; i++)
-            row[j + i] = at + i * pool->stride[2];
-        j += here;
-    }
-}
-
-static void repeat_last(const char **row, int real, int count)
-{
-    for (int j = real; j < count; j++)
-        row[j] = row[real - 1];
-}
-
-/* Addresses of the first `most` rows of a part. */
-static int point_at_runs(const passing *p, const heed_tensor *tensor, const part *at, int most,
-                         const char **row)
-{
-    int listed = 0;
-    for (int n = 0; n < at->run_count && listed < most; n++) {
-        const int here = smaller(most - listed, at->runs[n].count);
-        point_at(p, tensor, at->runs[n].first, here, row + listed);
-        listed += here;
-    }
-    return listed;
-}
-
-static void will_read(const passing *p, const part *at, int when)
-{
-    for (int n = 0; n < at->run_count; n++)
-        heed_will_read(p->run, p->group->batch, p->group->group, at->runs[n].first, at->runs[n].count, when);
-}
-
-/* Addresses of a tile's keys, its values if they are read, and the first keys of the next tile.
- */
-static void list_rows(const passing *p, const part *at, const part *next, bool values, const char **row)
-{
-    will_read(p, next, HEED_READS_NEXT);
-    will_read(p, at, HEED_READS_NOW);
-    const heed_tensor *tensor[] = {&p->run->k, &p->run->v};
-    for (int i = 0; i < 1 + values; i++, row += at->count) {
-        point_at_runs(p, tensor[i], at, at->real, row);
-        repeat_last(row, at->real, at->count);
-    }
-    const int ahead = point_at_runs(p, &p->run->k, next, HEED_AHEAD, row);
-    repeat_last(row, ahead, HEED_AHEAD); /* after the last tile nothing new */
-}
-
-/* The rows of a part as floats, [real][stride]. */
-static void load_runs(const passing *p, const heed_tensor *tensor, const part *at, float *to, int64_t stride)
-{
-    const bool paged = p->run->plan->problem.with & HEED_WITH_PAGES;
-    for (int n = 0; n < at->run_count; n++) {
-        heed_load_rows(p->run, tensor, paged, p->group->batch, p->group->group, at->runs[n].first,
-                       at->runs[n].count, to, stride);
-        to += at->runs[n].count * stride;
-    }
-}
-
-/* The pool in which all rows of a part lie, base being &run->k or &run->v; NULL where there are several. */
-static const heed_tensor *pool_of_part(const passing *p, const part *at, const heed_tensor *base)
-{
-    const heed_problem *problem = &p->run->plan->problem;
-    if (problem->grades == 0)
-        return base;
-    const int64_t *step = p->run->page_step, page = problem->page;
-    const char *table = p->run->page_table + p->group->batch * step[0] + p->group->group * step[1];
-    const heed_tensor *found = NULL;
-    for (int n = 0; n < at->run_count; n++)
-        for (int64_t i = at->runs[n].first / page; i * page < at->runs[n].first + at->runs[n].count; i++) {
-            int64_t number;
-            const heed_tensor *pool =
-                heed_pool_of(p->run, base, *(const int32_t *)(const void *)(table + i * step[2]), &number);
-            if (found && pool != found)
-                return NULL;
-            found = pool;
-        }
-    return found;
-}
-
-/* Where the page of a key begins in its pool. */
-static const char *page_of(const passing *p, const heed_tensor *pool, int64_t key)
-{
-    const int64_t *step = p->run->page_step, page = p->run->plan->problem.page;
-    const char *entry =
-        p->run->page_table + p->group->batch * step[0] + p->group->group * step[1] + key / page * step[2];
-    const int32_t number = *(const int32_t *)(const void *)entry & ((1 << HEED_GRADE_SHIFT) - 1);
-    return (const char *)pool->data + p->group->group * pool->stride[1] + number * pool->stride[0];
-}
-
-/* Whether vectors of a row can be read where they lie. */
-static bool readable(const heed_tensor *tensor)
-{
-    if (!tensor)
-        return false;
-    if (heed_is_blocks(tensor->type))
-        return true;
-    if (heed_type_block(tensor->type) > 1)
-        return false;
-    if (tensor->stride[3] != heed_step_bytes(tensor->type) && tensor->shape[3] > 1)
-        return false;
-    bool aligned = (uintptr_t)tensor->data % (uintptr_t)heed_step_bytes(tensor->type) == 0;
-    for (int d = 0; d < 3; d++)
-        aligned = aligned && tensor->stride[d] % heed_step_bytes(tensor->type) == 0;
-    return aligned;
-}
-
-static bool whole_serves(heed_type type)
-{
-#if HEED_WIDTH == 16
-    return heed_whole_products(type);
-#else
-    (void)type;
-    return false;
-#endif
-}
-
-/* The rows of k or v in a tile. */
-static heed_decode_rows rows_of(const passing *p, const part *at, const heed_tensor *tensor, const char **row)
-{
-    if (!tensor) /* of several types, to be unpacked */
-        return (heed_decode_rows){.count = at->count, .dim = (int)p->run->plan->problem.dim, .row = row};
-    const int64_t bytes = heed_type_bytes(tensor->type, tensor->shape[3]);
-    return (heed_decode_rows){.type = tensor->type,
-                              .count = at->count,
-                              .dim = (int)tensor->shape[3],
-                              .row = row,
-                              .far = whole_serves(tensor->type) ? HEED_AHEAD
-                                     : tensor->type == HEED_Q4  ? 0
-                                                                : smaller(FAR_BYTES / bytes + 1, HEED_AHEAD),
-                              .near = smaller(NEAR_BYTES / bytes + 1, HEED_AHEAD),
-                              .lines = (int)((bytes + 32) / 64),
-                              .half = p->work->half,
-                              .whole = p->pipeline->fast_products && whole_serves(tensor->type)};
-}
-
-/* Turns rows that cannot be read in place into floats, [HEED_KEYS][stride] in
- * `to`. */
-static void unpack(const passing *p, const part *at, const heed_tensor *tensor, float *to, int64_t stride,
-                   heed_decode_rows *rows, const char **row)
-{
-    load_runs(p, tensor, at, to, stride);
-    rows->dim = (int)tensor->shape[3];
-    for (int j = 0; j < at->real; j++)
-        row[j] = (const char *)(to + j * stride);
-    repeat_last(row, at->real, at->count);
-    rows->type = HEED_F32;
-    rows->whole = false;
-    rows->lines = 0;
-}
-
 /* The columns of block b that somebody sees. */
-static part look(const passing *p, int64_t b, uint8_t *partly, heed_key_run *runs)
+static heed_part look(const heed_passing *p, int64_t b, uint8_t *partly, heed_key_run *runs)
 {
     const heed_decode_group *group = p->group;
-    part at = {.key0 = b * HEED_KEYS, .partly = partly};
-    const int keys = smaller(group->keys - at.key0, HEED_KEYS), cols = (int)heed_round_up(keys, HEED_SUB);
+    heed_part at = {.key0 = b * HEED_KEYS, .partly = partly};
+    const int keys = heed_smaller(group->keys - at.key0, HEED_KEYS),
+              cols = (int)heed_round_up(keys, HEED_SUB);
     int low = cols / HEED_SUB, high = 0;
     for (int h = 0; h < (p->group->alike ? 1 : group->heads); h++) {
         const uint8_t state = group->state[h * p->sizes->blocks + b];
@@ -247,7 +42,7 @@ static part look(const passing *p, int64_t b, uint8_t *partly, heed_key_run *run
     }
     at.first = low * HEED_SUB;
     at.count = high > low ? (high - low) * HEED_SUB : 0;
-    at.real = smaller(keys - at.first, at.count);
+    at.real = heed_smaller(keys - at.first, at.count);
     at.runs = runs;
     at.run_count = at.real > 0;
     runs[0] = (heed_key_run){at.key0 + at.first, at.real};
@@ -255,7 +50,7 @@ static part look(const passing *p, int64_t b, uint8_t *partly, heed_key_run *run
 }
 
 /* `rows` rows of head h from query i on. */
-static heed_tile tile_of(const passing *p, const part *at, int h, int i, int rows)
+static heed_tile tile_of(const heed_passing *p, const heed_part *at, int h, int i, int rows)
 {
     const heed_decode_group *group = p->group;
     const heed_query_block *query = &group->query[h];
@@ -278,7 +73,7 @@ static heed_tile tile_of(const passing *p, const part *at, int h, int i, int row
                        .inputs = heed_inputs_of(p->run, group->group)};
 }
 
-static void place_keys(const passing *p, part *at)
+static void place_keys(const heed_passing *p, heed_part *at)
 {
     const int32_t *pos = heed_key_positions(p->run, p->group->batch, p->group->group);
     int32_t *to = p->work->pos;
@@ -291,7 +86,7 @@ static void place_keys(const passing *p, part *at)
 }
 
 /* What `where` leaves of a run of a list, of which some row sees a part. col: its first column. */
-static void close_partly(const passing *p, const heed_key_run *keys, int col)
+static void close_partly(const heed_passing *p, const heed_key_run *keys, int col)
 {
     const heed_decode_group *group = p->group;
     const heed_choice *choice = &group->reads->choice;
@@ -300,7 +95,7 @@ static void close_partly(const passing *p, const heed_key_run *keys, int col)
     memcpy(pos, p->work->pos + col, (size_t)keys->count * sizeof *pos);
     for (int j = keys->count; j < cols; j++)
         pos[j] = pos[j - 1] + (pos[j - 1] < HEED_POSITION_LIMIT);
-    const part at = {.key0 = keys->first, .count = cols, .contiguous = heed_runs_by_one(pos, cols)};
+    const heed_part at = {.key0 = keys->first, .count = cols, .contiguous = heed_runs_by_one(pos, cols)};
     for (int r = 0; r < group->rows; r++) {
         if (choice->state[r * choice->stride + keys->first / choice->unit] != HEED_SEEN_PARTLY)
             continue;
@@ -314,7 +109,7 @@ static void close_partly(const passing *p, const heed_key_run *keys, int col)
 }
 
 /* Of a list's keys those that a row does not see, or did not choose. */
-static void close_listed(const passing *p, const part *at)
+static void close_listed(const heed_passing *p, const heed_part *at)
 {
     const heed_choice *choice = &p->group->reads->choice;
     for (int n = 0, col = 0; n < at->run_count; col += at->runs[n++].count) {
@@ -335,7 +130,7 @@ static void close_listed(const passing *p, const part *at)
             p->work->score[r * HEED_KEYS + j] = -INFINITY;
 }
 
-static void close_pairs(const passing *p, const part *at)
+static void close_pairs(const heed_passing *p, const heed_part *at)
 {
     const heed_decode_group *group = p->group;
     if (group->reads) {
@@ -346,7 +141,7 @@ static void close_pairs(const passing *p, const part *at)
         if (!at->partly[h] && at->real == at->count)
             continue;
         for (int i = 0; i < group->queries; i += HEED_STRIP) {
-            heed_tile tile = tile_of(p, at, h, i, smaller(group->queries - i, HEED_STRIP));
+            heed_tile tile = tile_of(p, at, h, i, heed_smaller(group->queries - i, HEED_STRIP));
             const uint8_t *open =
                 at->partly[h] ? heed_mask_tile(p->run, p->pipeline, &tile, &p->work->sight) : NULL;
             for (int other = h; other < (p->group->alike ? group->heads : h + 1); other++) {
@@ -360,7 +155,7 @@ static void close_pairs(const passing *p, const part *at)
 
 /* Notes which pairs are open, if some are not: beyond a closed pair even a
  * value that is no number must not be seen. */
-static bool note_closed(const passing *p, const part *at)
+static bool note_closed(const heed_passing *p, const heed_part *at)
 {
     int closed = 0;
     for (int r = 0; r < p->group->rows; r++) {
@@ -376,7 +171,7 @@ static bool note_closed(const passing *p, const part *at)
 }
 
 /* Counts the pairs of a list's tile that are read. */
-static void note_read(const passing *p, const part *at)
+static void note_read(const heed_passing *p, const heed_part *at)
 {
     int64_t open = 0;
     for (int r = 0; p->run->extra->capture.pairs && r < p->group->rows; r++)
@@ -387,7 +182,7 @@ static void note_read(const passing *p, const part *at)
 
 /* Logits to weights, which are no exponentials yet under the maximum of the
  * whole row. */
-static void weigh(const passing *p, const part *at)
+static void weigh(const heed_passing *p, const heed_part *at)
 {
     const heed_form_state *normalise = &p->pipeline->form[p->pipeline->normalise];
     heed_row_sums sums = p->sums;
@@ -419,10 +214,10 @@ static void weigh(const passing *p, const part *at)
 }
 
 /* Value by value, only where the pair is open. */
-static void add_where_open(const passing *p, const part *at)
+static void add_where_open(const heed_passing *p, const heed_part *at)
 {
     const int64_t stride = p->sizes->value_stride;
-    load_runs(p, &p->run->v, at, p->work->value, stride);
+    heed_load_runs(p, &p->run->v, at, p->work->value, stride);
     for (int r = 0; r < p->group->rows; r++)
         for (int j = 0; j < at->real; j++) {
             if (!p->work->was_open[r * HEED_KEYS + j])
@@ -435,13 +230,13 @@ static void add_where_open(const passing *p, const part *at)
 
 /* Closed pairs weigh 0, so values that are numbers need no care; the others
  * show in what comes out. */
-static void add_values(const passing *p, const part *at, bool closed, const char **row)
+static void add_values(const heed_passing *p, const heed_part *at, bool closed, const char **row)
 {
     const int64_t stride = p->sizes->value_stride, floats = p->group->rows * stride;
-    const heed_tensor *pool = pool_of_part(p, at, &p->run->v);
-    heed_decode_rows values = rows_of(p, at, pool, row);
-    if (!readable(pool))
-        unpack(p, at, &p->run->v, p->work->value, stride, &values, row);
+    const heed_tensor *pool = heed_pool_of_part(p, at, &p->run->v);
+    heed_decode_rows values = heed_rows_of_part(p, at, pool, row);
+    if (!heed_is_readable(pool))
+        heed_unpack_part(p, at, &p->run->v, p->work->value, stride, &values, row);
     if (closed)
         memcpy(p->work->before, p->out, (size_t)floats * sizeof(float));
     heed_decode_values(&values, p->group->rows, p->work->score, p->work->scaled, p->out, stride);
@@ -452,7 +247,7 @@ static void add_values(const passing *p, const part *at, bool closed, const char
 }
 
 /* tile: its number among those of the piece, in a list. */
-static void keep_weights(const passing *p, const part *at, bool closed, int64_t tile)
+static void keep_weights(const heed_passing *p, const heed_part *at, bool closed, int64_t tile)
 {
     const heed_decode_group *group = p->group;
     const int64_t blocks = p->sizes->blocks, b = block_of(at);
@@ -471,18 +266,18 @@ static void keep_weights(const passing *p, const part *at, bool closed, int64_t 
 }
 
 /* Scores of keys by channel, where a part lies in one page; else false. */
-static bool score_channels(const passing *p, const part *at, const heed_tensor *pool)
+static bool score_channels(const heed_passing *p, const heed_part *at, const heed_tensor *pool)
 {
     if (!pool || pool->type != HEED_CHANNEL_Q4 || at->run_count != 1)
         return false;
     const int64_t page = p->run->plan->problem.page, first = at->runs[0].first % page;
     if (first % HEED_SUB != 0 || first + at->count > page)
         return false;
-    const heed_channel_keys keys = {.page = page_of(p, pool, at->runs[0].first),
+    const heed_channel_keys keys = {.page = heed_page_of_key(p, pool, at->runs[0].first),
                                     .first = (int)first,
                                     .count = at->count,
                                     .dim = (int)pool->shape[3],
-                                    .whole = p->pipeline->fast_products && whole_serves(HEED_Q4)};
+                                    .whole = p->pipeline->fast_products && heed_whole_serves(HEED_Q4)};
     heed_channel_scores(&keys, p->group->rows, p->group->compared, p->sizes->stride, p->work->channel,
                         p->work->score);
     return true;
@@ -490,29 +285,38 @@ static bool score_channels(const passing *p, const part *at, const heed_tensor *
 
 /* A scale that is not finite asks for the entries one by one, as does a query
  * that is no whole number. */
-static void make_scores(const passing *p, const part *at, const char **row)
+static void make_scores(const heed_passing *p, const heed_part *at, const char **row)
 {
     const heed_decode_group *group = p->group;
-    const heed_tensor *pool = pool_of_part(p, at, &p->run->k);
-    heed_decode_rows keys = rows_of(p, at, pool, row);
+    const heed_tensor *pool = heed_pool_of_part(p, at, &p->run->k);
+    heed_decode_rows keys = heed_rows_of_part(p, at, pool, row);
 #if HEED_WIDTH == 16
     if (group->is_whole && keys.whole && heed_whole_scores(&keys, group->rows, group->whole, p->work->score))
         return;
 #endif
     if (score_channels(p, at, pool))
         return;
-    if (readable(pool) &&
+    if (heed_is_readable(pool) &&
         heed_decode_scores(&keys, group->rows, group->compared, p->sizes->stride, p->work->score))
         return;
-    unpack(p, at, &p->run->k, p->work->key, p->sizes->stride, &keys, row);
+    heed_unpack_part(p, at, &p->run->k, p->work->key, p->sizes->stride, &keys, row);
     heed_decode_scores(&keys, group->rows, group->compared, p->sizes->stride, p->work->score);
 }
 
+/* Whether somebody asks where the keys of a part lie. */
+static bool needs_positions(const heed_passing *p, const heed_part *at)
+{
+    const size_t heads = p->group->alike ? 1 : (size_t)p->group->heads;
+    return p->group->reads || p->pipeline->adjusts + p->pipeline->modifies > 0 ||
+           memchr(at->partly, 1, heads);
+}
+
 /* Scores of a tile as the selectors, or the normaliser, shall see them. */
-static void score_tile(const passing *p, part *at, const char **row)
+static void score_tile(const heed_passing *p, heed_part *at, const char **row)
 {
     heed_decode_group *group = p->group;
-    place_keys(p, at);
+    if (needs_positions(p, at))
+        place_keys(p, at);
     make_scores(p, at, row);
     if (p->pipeline->adjusts > 0)
         for (int h = 0; h < group->heads; h++) {
@@ -525,7 +329,7 @@ static void score_tile(const passing *p, part *at, const char **row)
 
 /* row: addresses of this tile's keys and values, and of keys of the tile after
  * it. */
-static void meet(const passing *p, part *at, int64_t tile, const char **row)
+static void meet(const heed_passing *p, heed_part *at, int64_t tile, const char **row)
 {
     heed_decode_group *group = p->group;
     score_tile(p, at, row);
@@ -539,9 +343,9 @@ static void meet(const passing *p, part *at, int64_t tile, const char **row)
 }
 
 /* The next keys of a list from `place` on, counted over the keys of its blocks. */
-static part next_listed(const passing *p, int64_t *place, int64_t end, heed_key_run *runs)
+static heed_part next_listed(const heed_passing *p, int64_t *place, int64_t end, heed_key_run *runs)
 {
-    part at = {.runs = runs, .place = *place};
+    heed_part at = {.runs = runs, .place = *place};
     const int64_t upto = *place + HEED_KEYS < end ? *place + HEED_KEYS : end;
     for (;;) {
         const heed_key_run here = heed_list_run(p->group->reads, *place, upto, p->group->keys);
@@ -559,7 +363,7 @@ static part next_listed(const passing *p, int64_t *place, int64_t end, heed_key_
 /* The first block from b on of which something is seen. Blocks of which nothing
  * is seen after all are closed.
  */
-static part next_part(const passing *p, int64_t *b, int64_t end, int turn)
+static heed_part next_part(const heed_passing *p, int64_t *b, int64_t end, int turn)
 {
     uint8_t *partly = p->work->partly[turn % 2];
     heed_key_run *runs = p->work->runs[turn % 2];
@@ -569,17 +373,17 @@ static part next_part(const passing *p, int64_t *b, int64_t end, int turn)
         const int64_t here = (*b)++;
         if (!heed_decode_seen(p->sizes, p->group, here))
             continue;
-        const part at = look(p, here, partly, runs);
+        const heed_part at = look(p, here, partly, runs);
         if (at.count > 0)
             return at;
         for (int h = 0; h < (p->group->alike ? 1 : p->group->heads); h++)
             p->group->state[h * p->sizes->blocks + here] = HEED_CLOSED;
     }
-    return (part){0};
+    return (heed_part){0};
 }
 
 /* From rescalings of each block, or tile of a list, to the products of those that came after it. */
-static void gather_later(const passing *p, int64_t first, int64_t end)
+static void gather_later(const heed_passing *p, int64_t first, int64_t end)
 {
     for (int r = 0; r < p->group->rows; r++) {
         float factor = 1.0f;
@@ -610,14 +414,14 @@ static void limits(const heed_decode_group *group, int64_t piece, int64_t *first
 void heed_decode_scored(const heed_run *run, const heed_pipeline *pipeline, const heed_decode_sizes *sizes,
                         heed_decode_group *group, int64_t piece, heed_decode_work *work)
 {
-    const passing p = {.run = run, .pipeline = pipeline, .sizes = sizes, .group = group, .work = work};
+    const heed_passing p = {.run = run, .pipeline = pipeline, .sizes = sizes, .group = group, .work = work};
     int64_t place, end;
     limits(group, piece, &place, &end);
     int64_t to = place;
-    part at = next_part(&p, &place, group->rows > 0 ? end : place, 0);
+    heed_part at = next_part(&p, &place, group->rows > 0 ? end : place, 0);
     for (int turn = 1; at.count > 0; turn++) {
-        const part next = next_part(&p, &place, end, turn);
-        list_rows(&p, &at, &next, false, work->row);
+        const heed_part next = next_part(&p, &place, end, turn);
+        heed_list_rows(&p, &at, &next, false, work->row);
         score_tile(&p, &at, work->row);
         to = group->reads ? to : at.key0 + at.first;
         for (int r = 0; r < group->rows; r++)
@@ -631,7 +435,7 @@ void heed_decode_scored(const heed_run *run, const heed_pipeline *pipeline, cons
 void heed_decode_piece(const heed_run *run, const heed_pipeline *pipeline, const heed_decode_sizes *sizes,
                        heed_decode_group *group, int64_t piece, heed_decode_work *work)
 {
-    passing p = {.run = run, .pipeline = pipeline, .sizes = sizes, .group = group, .work = work};
+    heed_passing p = {.run = run, .pipeline = pipeline, .sizes = sizes, .group = group, .work = work};
     p.sums = (heed_row_sums){.max = heed_decode_sums(sizes, group, piece, HEED_SUM_MAX),
                              .sum = heed_decode_sums(sizes, group, piece, HEED_SUM_SUM),
                              .count = heed_decode_sums(sizes, group, piece, HEED_SUM_COUNT),
@@ -642,7 +446,7 @@ void heed_decode_piece(const heed_run *run, const heed_pipeline *pipeline, const
     int64_t first, end;
     limits(group, piece, &first, &end);
     int64_t place = first;
-    part at = next_part(&p, &place, end, 0);
+    heed_part at = next_part(&p, &place, end, 0);
     group->begun[piece] = at.count > 0;
     if (at.count == 0)
         return;
@@ -654,8 +458,8 @@ void heed_decode_piece(const heed_run *run, const heed_pipeline *pipeline, const
     const int64_t tile0 = piece * sizes->piece_tiles;
     int64_t tile = tile0;
     for (int turn = 1; at.count > 0; turn++) {
-        const part next = next_part(&p, &place, end, turn);
-        list_rows(&p, &at, &next, true, work->row);
+        const heed_part next = next_part(&p, &place, end, turn);
+        heed_list_rows(&p, &at, &next, true, work->row);
         meet(&p, &at, tile++, work->row);
         at = next;
     }
