@@ -26,6 +26,7 @@ static inline float heed_kth_largest(const float *score, int n, int64_t k, float
     while (contest.least < contest.most) {
         const float middle = heed_contest_middle(&contest);
         int above = 0;
+#pragma omp simd reduction(+ : above)
         for (int j = 0; j < contest.count; j++)
             above += contest.score[j] >= middle;
         const bool in_upper = above >= wanted;

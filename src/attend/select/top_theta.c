@@ -5,7 +5,8 @@
  *
  * Each key is decided by itself. Each query head keeps its own keys; heads that share keys read the union.
  * Initially theta is -inf and all are kept. What is dropped is not made up for here: normalise=sdc gives the
- * kept keys the weights that they have among all. Berestizshevsky, Andri, Cavigelli: Top-Theta Attention, 2025.
+ * kept keys the weights that they have among all. Berestizshevsky, Andri, Cavigelli: Top-Theta Attention,
+ * 2025.
  *
  * Calibration: theta is the mean over rows of their k-th largest score, and `spread` standard deviations
  * more, for each head and each power of two of row lengths, while earlier layers are cut already. Lengths
@@ -13,6 +14,7 @@
  */
 #include "attend/select/cut.h"
 #include "attend/select/lengths.h"
+#include "attend/shown.h"
 
 enum { K, SPREAD };
 
@@ -55,7 +57,7 @@ static void gather(const heed_form_state *form, const heed_shown *shown, double 
     const int64_t k = heed_arg_int(form, K);
     for (int h = 0; h < shown->group; h++)
         for (int64_t i = k; i < shown->tokens; i++) {
-            const int64_t n = i + 1 - heed_shown_scores(shown, h, i, score);
+            const int64_t n = i + 1 - heed_fast_scores(shown, h, i, score);
             if (n <= k)
                 continue;
             const double value = (double)heed_kth_largest(score, (int)n, k, score + shown->tokens);

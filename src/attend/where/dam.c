@@ -14,6 +14,7 @@
  * or a diagonal is kept of which at least mu is in the mask. One of a single entry says nothing by itself,
  * and goes with its neighbour of two.
  */
+#include "attend/shown.h"
 #include "attend/where/where.h"
 #include <stdlib.h>
 
@@ -148,7 +149,7 @@ static void gather(const heed_form_state *form, const heed_shown *shown, double 
         double *sum = all + (shown->kv_head * shown->group + h) * (1 + length * length);
         sum[0]++;
         for (int64_t i = 0; i < shown->tokens; i++) {
-            const int64_t first = heed_shown_scores(shown, h, i, score), n = i + 1 - first;
+            const int64_t first = heed_fast_scores(shown, h, i, score), n = i + 1 - first;
             float most = score[0];
             double total = 0;
             for (int64_t j = 0; j < n; j++)
