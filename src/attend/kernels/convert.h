@@ -10,6 +10,7 @@
 
 #define HEED_Q8_BYTES 34
 #define HEED_Q4_BYTES 18
+#define HEED_Q2_ROW_BYTES 12
 
 /* f16 to float by integers: exponent moved by 112, infinities and NaN by 224, denormals normalised by a
  * multiplication. */
@@ -67,6 +68,19 @@ static inline void heed_load_q4(const char *from, float *to, int64_t n)
             value[i] = scale * (float)((int)(pair[i] & 15) - 8);
             value[i + HEED_BLOCK / 2] = scale * (float)((int)(pair[i] >> 4) - 8);
         }
+        memcpy(to, value, (size_t)(n < HEED_BLOCK ? n : HEED_BLOCK) * sizeof(float));
+    }
+}
+
+static inline void heed_load_q2_row(const char *from, float *to, int64_t n)
+{
+    for (; n > 0; n -= HEED_BLOCK, to += HEED_BLOCK, from += HEED_Q2_ROW_BYTES) {
+        const float scale = heed_block_scale(from), minimum = heed_block_scale(from + 2);
+        const uint8_t *four = (const uint8_t *)(from + 4);
+        float value[HEED_BLOCK];
+        for (int part = 0; part < 4; part++)
+            for (int i = 0; i < 8; i++)
+                value[8 * part + i] = minimum + scale * (float)(four[i] >> (2 * part) & 3);
         memcpy(to, value, (size_t)(n < HEED_BLOCK ? n : HEED_BLOCK) * sizeof(float));
     }
 }

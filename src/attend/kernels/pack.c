@@ -1,7 +1,7 @@
 /* Rows of q, k and v as the products want them: floats, prepared by the forms, keys transposed. */
 #include "attend/kernels/convert.h"
 #include "attend/kernels/work.h"
-#include "tensor/channel.h"
+#include "tensor/channel_load.h"
 #include "tensor/rotate.h"
 #include <string.h>
 
@@ -103,6 +103,13 @@ static void load_row(const heed_tensor *tensor, const char *row, int64_t dim, fl
     case HEED_Q4:
         heed_load_q4(row, to, dim);
         break;
+    case HEED_Q2:
+        heed_load_q2_row(row, to, dim);
+        break;
+    case HEED_ROTATED_Q2:
+        heed_load_q2_row(row, to, dim);
+        heed_rotate_row(to, dim);
+        break;
     case HEED_ROTATED_Q8:
         heed_load_q8(row, to, dim);
         heed_rotate_row(to, dim);
@@ -121,8 +128,12 @@ static void load_row(const heed_tensor *tensor, const char *row, int64_t dim, fl
 static void load_page_rows(const heed_tensor *pool, const char *page, int64_t first, int count, float *to,
                            int64_t stride)
 {
-    if (heed_type_by_channel(pool->type)) {
-        heed_channel_load(pool->type, page, first, count, pool->shape[3], to, stride);
+    if (pool->type == HEED_CHANNEL_Q4) {
+        heed_channel_load_rows(HEED_CHANNEL_Q4, page, first, count, pool->shape[3], to, stride);
+        return;
+    }
+    if (pool->type == HEED_CHANNEL_Q2) {
+        heed_channel_load_rows(HEED_CHANNEL_Q2, page, first, count, pool->shape[3], to, stride);
         return;
     }
     for (int r = 0; r < count; r++)
