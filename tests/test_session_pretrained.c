@@ -125,10 +125,53 @@ static void saved_and_shared_sequences_go_on_with_the_same_bits(void **state)
     }
 }
 
+/* Pages of Gemma 3 are large, so all of its layers keep all keys here: else a short text would fit in memory.
+ */
+static void pages_in_a_file_change_no_bit(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name, *spec;
+        size_t resident;
+    } each[] = {{"smollm2.gguf", "layers 3-29: select=quest(page=16, budget=96)", 2 << 20},
+                {"gemma3.gguf", "where=causal", 3600 << 10}};
+    for (int i = 0; i < 2; i++) {
+        heed_model *model = open_model(each[i].name);
+        heed_model_info info;
+        heed_model_get_info(model, &info);
+        int32_t tokens[LONG];
+        make_text(model, tokens, LONG);
+        const size_t bytes = (size_t)info.vocabulary * sizeof(float);
+        float *logits[2] = {malloc(bytes), malloc(bytes)};
+        heed_session_options options = {.context = LONG, .threads = 1, .attention = each[i].spec};
+        heed_session *session[2] = {new_session(model, &options)};
+        options.offload = "/var/tmp";
+        options.resident_bytes = each[i].resident;
+        session[1] = new_session(model, &options);
+        for (int64_t t = 0, n; t < 262; t += n) {
+            n = t < 256 ? 256 : 2;
+            for (int s = 0; s < 2; s++)
+                must(heed_feed(session[s], &(heed_feed_item){.tokens = tokens + t, .count = n}, 1,
+                               &(heed_feed_wants){.logits = logits[s]}));
+            assert_memory_equal(logits[0], logits[1], bytes);
+        }
+        heed_session_usage usage;
+        heed_session_get_usage(session[1], &usage);
+        assert_true(usage.offloaded_bytes > 0);
+        assert_true(usage.bytes - usage.offloaded_bytes < each[i].resident + (2 << 20)); /* and summaries */
+        for (int s = 0; s < 2; s++) {
+            heed_session_free(session[s]);
+            free(logits[s]);
+        }
+        heed_model_close(model);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gemma3_is_no_worse_behind_its_window),
+        cmocka_unit_test(pages_in_a_file_change_no_bit),
         cmocka_unit_test(saved_and_shared_sequences_go_on_with_the_same_bits),
     };
     if (!fetched_model("smollm2.gguf") || !fetched_model("gemma3.gguf"))

@@ -93,27 +93,28 @@ static heed_status plan_pools(heed_pages *pages, pool_plan *plan)
     return HEED_OK;
 }
 
-/* Pages that every offloaded pool may have in memory: of what the others leave, a share by their sizes. */
+/* Pages that every offloaded pool may have in memory: what it needs, and of what is left then a share by its
+ * size. */
 static heed_status share_out(const heed_pages *pages, const heed_pages_shape *shape, const pool_plan *plan,
                              heed_pool_offload *offload)
 {
     double fixed = 0.0, away = 0.0, least = 0.0;
     const int64_t recent = shape->threads * (heed_pages_for(shape->at_once) + 1);
     for (int p = 0; p < pages->pools; p++) {
-        const double bytes = (double)plan[p].pages * (double)plan[p].page_bytes;
-        *(plan[p].offloaded ? &away : &fixed) += bytes;
+        const double page = (double)plan[p].page_bytes;
+        *(plan[p].offloaded ? &away : &fixed) += (double)plan[p].pages * page;
+        least += plan[p].offloaded ? (double)heed_pager_least(recent) * page : 0.0;
     }
-    for (int p = 0; p < pages->pools; p++) {
+    const double rest = (double)shape->resident - fixed - least;
+    for (int p = 0; p < pages->pools && rest >= 0.0; p++) {
         if (!plan[p].offloaded)
             continue;
-        const double here = (double)heed_pager_least(recent) * (double)plan[p].page_bytes,
-                     share = (double)plan[p].pages * (double)plan[p].page_bytes / away;
-        least = here / share > least ? here / share : least;
-        offload[p] = (heed_pool_offload){.folder = shape->folder, .recent = recent};
-        const double most = ((double)shape->resident - fixed) * share / (double)plan[p].page_bytes;
-        offload[p].most = most < 1.0 ? 0 : most < (double)plan[p].pages ? (int64_t)most : plan[p].pages;
+        const double most = (double)heed_pager_least(recent) + rest * (double)plan[p].pages / away;
+        offload[p] = (heed_pool_offload){.folder = shape->folder,
+                                         .most = most < (double)plan[p].pages ? (int64_t)most : plan[p].pages,
+                                         .recent = recent};
     }
-    if (fixed + least > (double)shape->resident)
+    if (rest < 0.0)
         return heed_fail(
             HEED_INVALID,
             "a cache of %.2f MB in memory: layers that keep a bounded number of keys take %.2f MB, and "
