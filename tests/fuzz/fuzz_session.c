@@ -1,6 +1,9 @@
 /* Any bytes as a saved session, with checksums that are right: it is refused with a sentence and the sequence
  * stays empty, or it can be read on, cut and saved again.
  */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* memfd_create */
+#endif
 #include "model/session_file.h"
 
 #include <stdio.h>
