@@ -21,6 +21,18 @@ typedef struct folded {
     heed_whole_query *whole; /* [rows][blocks] */
 } folded;
 
+static float add_lanes(heed_vec x)
+{
+#if HEED_WIDTH == 16
+    return _mm512_reduce_add_ps((__m512)x);
+#else
+    float sum = 0.0f;
+    for (int i = 0; i < HEED_WIDTH; i++)
+        sum += x[i];
+    return sum;
+#endif
+}
+
 /* Each minimum plus `shift` scales. */
 static void fold_queries(const heed_channel_keys *keys, int64_t group, const float *query, float shift,
                          folded *to)
@@ -39,10 +51,7 @@ static void fold_queries(const heed_channel_keys *keys, int64_t group, const flo
             heed_vec_store(scaled + c, x * scale);
             sum += x * (heed_vec_load(to->minimum + c) + scale * shift);
         }
-        float base = 0.0f;
-        for (int i = 0; i < HEED_WIDTH; i++)
-            base += sum[i];
-        to->base[r] = base;
+        to->base[r] = add_lanes(sum);
     }
 }
 

@@ -25,31 +25,34 @@ bool heed_whole_products(heed_type type)
 
 #define MOST 32639.0f /* largest |m|: 127 256 + 127 */
 
+/* The bytes of m, each -128..127, of 16 entries: low ones to `low`, high ones to `high`. */
+HEED_INLINE void put_digits(__m512i m, int8_t *low, int8_t *high)
+{
+    const __m512i half = _mm512_set1_epi32(0x8080);
+    const __m512i digits = _mm512_xor_si512(_mm512_add_epi32(m, half), half);
+    _mm_storeu_si128((__m128i *)(void *)low, _mm512_cvtepi32_epi8(digits));
+    _mm_storeu_si128((__m128i *)(void *)high, _mm512_cvtepi32_epi8(_mm512_srli_epi32(digits, 8)));
+}
+
 bool heed_whole_queries(const float *query, int64_t blocks, heed_whole_query *to)
 {
+    const __m512 sign = _mm512_set1_ps(-0.0f);
     for (int64_t b = 0; b < blocks; b++) {
-        const float *q = query + b * HEED_BLOCK;
-        float most = 0.0f, odd = 0.0f;
-        for (int d = 0; d < HEED_BLOCK; d++) {
-            most = fabsf(q[d]) > most ? fabsf(q[d]) : most;
-            odd += q[d] * 0.0f;
-        }
-        if (odd != 0.0f || most > 1e30f ||
+        const __m512 first = _mm512_loadu_ps(query + b * HEED_BLOCK),
+                     last = _mm512_loadu_ps(query + b * HEED_BLOCK + 16);
+        const float most =
+            _mm512_reduce_max_ps(_mm512_max_ps(_mm512_andnot_ps(sign, first), _mm512_andnot_ps(sign, last)));
+        if (_mm512_cmp_ps_mask(first, last, _CMP_UNORD_Q) != 0 || most > 1e30f ||
             (most != 0.0f && most < 1e-30f)) /* not finite, or beyond a safe step */
             return false;
-        const float inverse = most == 0.0f ? 0.0f : MOST / most;
+        const __m512 inverse = _mm512_set1_ps(most == 0.0f ? 0.0f : MOST / most);
+        const __m512i x = _mm512_cvtps_epi32(_mm512_mul_ps(first, inverse)),
+                      y = _mm512_cvtps_epi32(_mm512_mul_ps(last, inverse));
         int8_t byte[HEED_PLANES][HEED_BLOCK];
-        int32_t sum = 0;
-        for (int d = 0; d < HEED_BLOCK; d++) {
-            const float scaled = q[d] * inverse;
-            const int32_t m = (int32_t)(scaled < 0.0f ? scaled - 0.5f : scaled + 0.5f);
-            const uint32_t digits = ((uint32_t)m + 0x8080u) ^ 0x8080u; /* bytes of m, each -128..127 */
-            sum += m;
-            for (int p = 0; p < HEED_PLANES; p++)
-                byte[p][d] = (int8_t)(digits >> (8 * p));
-        }
+        put_digits(x, byte[0], byte[1]);
+        put_digits(y, byte[0] + 16, byte[1] + 16);
         memcpy(to[b].plane, byte, sizeof byte);
-        to[b].sum = sum;
+        to[b].sum = _mm512_reduce_add_epi32(_mm512_add_epi32(x, y));
         to[b].step = most / MOST;
     }
     return true;
