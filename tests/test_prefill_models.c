@@ -29,6 +29,7 @@ static void room_for_all_keys_is_the_models_own_attention(void **state)
         for (size_t i = 0; i < sizeof all_keys / sizeof *all_keys; i++)
             for (int64_t chunk = 0; chunk <= 7; chunk += 7) {
                 session = new_session(small.model, &(heed_session_options){.context = small.count,
+                                                                           .threads = 1,
                                                                            .chunk = chunk,
                                                                            .attention = all_keys[i]});
                 float *logits = feed_all(session, small.model, small.tokens, small.count);
