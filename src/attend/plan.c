@@ -43,7 +43,8 @@ static bool is_floating(heed_type type)
 static bool is_cache_block(heed_type type)
 {
     const heed_type plain = heed_type_unrotated(type);
-    return type == HEED_ROTATED_F16 || plain == HEED_Q8 || plain == HEED_Q4 || plain == HEED_Q3 || plain == HEED_Q2;
+    return type == HEED_ROTATED_F16 || plain == HEED_Q8 || plain == HEED_Q4 || plain == HEED_Q3 ||
+           plain == HEED_Q2;
 }
 
 /* Rows of all grades must be turned alike, for queries are turned once and sums turned back. */

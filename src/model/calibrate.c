@@ -207,8 +207,7 @@ static void show(const calibration *c, int64_t l, const pupil *one)
                                   .query = c->query + g * group * each,
                                   .key = c->key + g * each,
                                   .value = c->value + g * each};
-        one->form.form->calibration->gather(&one->form, &shown, one->sums,
-                                              c->work + g * c->work_floats);
+        one->form.form->calibration->gather(&one->form, &shown, one->sums, c->work + g * c->work_floats);
     }
 }
 

@@ -10,8 +10,9 @@
  */
 #include "attend/where/share.h"
 
-#define MOST_BLOCKS 16 /* query blocks, or key blocks in a run, beyond which all is looked at pair by pair   \
-                        */
+#define MOST_BLOCKS                                                                                          \
+    16 /* query blocks, or key blocks in a run, beyond which all is looked at pair by pair                   \
+        */
 
 static void blocks(const heed_form_state *form, const heed_query_range *range, const heed_key_blocks *keys,
                    uint8_t *state)
