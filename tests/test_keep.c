@@ -236,6 +236,7 @@ static layer *every_second_of(const layer *l, uint64_t seed)
             sub->kind[g][n] = l->kind[g][j];
             sub->mass[g][n] = l->mass[g][j];
             memcpy(sub->key[g] + n * dim, l->key[g] + j * dim, (size_t)dim * sizeof(float));
+            memcpy(sub->bare[g] + n * dim, l->bare[g] + j * dim, (size_t)dim * sizeof(float));
             memcpy(sub->value[g] + n * value_dim, l->value[g] + j * value_dim,
                    (size_t)value_dim * sizeof(float));
             for (int64_t d = 0; d < floats; d++)

@@ -5,6 +5,7 @@
 #include "support/models.h"
 
 #include <heed/heed.h>
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -80,6 +81,15 @@ static void look(const heed_form_state *form, const heed_held *held, uint8_t *ke
     layer l = {.chain[0] = s->chain};
     l.held[0] = *held;
     assert_true(held->count == TOKENS && held->queries == TOKENS && held->read == TOKENS && g < MOST_HEADS);
+    for (int64_t j = 0; j < held->count; j++) { /* turned back to position 0: as long as before */
+        double was = 0, is = 0;
+        for (int64_t d = 0; d < held->dim; d++) {
+            was += pow((double)held->key[j * held->dim + d], 2);
+            is += pow((double)held->bare[j * held->dim + d], 2);
+            assert_true(held->pos[j] > 0 || held->key[j * held->dim + d] == held->bare[j * held->dim + d]);
+        }
+        assert_true(fabs(was - is) <= 1e-3 * was);
+    }
     s->count[g] = held->count;
     s->visible = held->visible;
     memcpy(s->pos[g], held->pos, TOKENS * sizeof *held->pos);
@@ -92,8 +102,9 @@ static int all_queries(const heed_form_state *form)
     return TOKENS;
 }
 
-static const heed_policy look_policy = {.observes = HEED_OBSERVES_KEYS | HEED_OBSERVES_VALUES |
-                                                    HEED_OBSERVES_QUERIES | HEED_OBSERVES_WEIGHTS,
+static const heed_policy look_policy = {.observes = HEED_OBSERVES_KEYS | HEED_OBSERVES_BARE |
+                                                    HEED_OBSERVES_VALUES | HEED_OBSERVES_QUERIES |
+                                                    HEED_OBSERVES_WEIGHTS,
                                         .window = all_queries,
                                         .choose = look};
 static const heed_form look_form = {.name = "look", .stage = HEED_CACHE, .policy = &look_policy};

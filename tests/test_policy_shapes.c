@@ -505,6 +505,40 @@ static void cam_hands_values_on_with_a_chance(void **state)
     layer_free(l);
 }
 
+static void cam_merges_those_of_the_highest_scores_only(void **state)
+{
+    (void)state;
+    int given = 0;
+    for (uint64_t seed = 0; seed < 20; seed++) {
+        layer *before = layer_new(&usual, seed), *l = layer_new(&usual, seed);
+        assert_int_equal(layer_chain(l, "tova(budget=20) > cam(1000, most=1)", NULL), HEED_OK);
+        layer_apply(l);
+        double *score = scores_of(l, 0);
+        int best = -1, behind = 0, changed = 0;
+        for (int j = 0; j < COUNT; j++)
+            if (!l->keep[0][j] && (best < 0 || score[j] >= score[best]))
+                best = j;
+        for (int j = best + 1; j < COUNT; j++)
+            behind += l->keep[0][j];
+        for (int j = 0; j < COUNT; j++) {
+            for (int d = 0; l->keep[0][j] && d < VALUE_DIM; d++) {
+                const double more =
+                                 (double)l->value[0][j * VALUE_DIM + d] - before->value[0][j * VALUE_DIM + d],
+                             part = before->value[0][best * VALUE_DIM + d] / (behind ? behind : 1);
+                const bool took = fabs(more) > 1e-7;
+                assert_true(!took || (j > best && fabs(more - part) < 1e-5));
+                changed += took;
+            }
+        }
+        assert_true(changed == 0 || changed == behind * VALUE_DIM);
+        given += changed > 0;
+        free(score);
+        layer_free(before);
+        layer_free(l);
+    }
+    assert_true(given > 0);
+}
+
 static void shapes_without_a_budget_or_in_excess_are_refused(void **state)
 {
     (void)state;
@@ -542,6 +576,7 @@ int main(void)
         cmocka_unit_test(dropped_keys_go_into_the_kept_key_most_like_them),
         cmocka_unit_test(dropped_keys_go_into_their_neighbour),
         cmocka_unit_test(cam_hands_values_on_with_a_chance),
+        cmocka_unit_test(cam_merges_those_of_the_highest_scores_only),
         cmocka_unit_test(shapes_without_a_budget_or_in_excess_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

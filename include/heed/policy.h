@@ -27,6 +27,7 @@ enum heed_observes {
     HEED_OBSERVES_WEIGHTS = 16, /**< held->weight, of the same queries */
     HEED_OBSERVES_SUMS = 32,    /**< seen->sum: what keys received, of every query */
     HEED_OBSERVES_TOP = 64,     /**< seen->top_key: the `top` strongest keys of every query */
+    HEED_OBSERVES_BARE = 128,   /**< held->bare */
 };
 
 /** Kinds of tokens, as bits of held->token_kind. */
@@ -55,6 +56,7 @@ typedef struct heed_held {
     const int32_t *token;      /**< [count] */
     const uint8_t *token_kind; /**< [count] */
     const float *key;          /**< [count][dim] as they are compared: after rope, say */
+    const float *bare;         /**< [count][dim] as the projection made them: turned back to position 0 */
     const float *value;        /**< [count][value_dim] */
     const float *mass;    /**< [count] how many keys each stands for, 1 unless keys were merged; never NULL */
     const float *state;   /**< [count] rows of this form's state_floats, which `observe` has gathered; 0 for a

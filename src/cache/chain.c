@@ -164,6 +164,8 @@ heed_status heed_chain_settle(heed_chain *chain)
     }
     if (chain->observes & HEED_OBSERVES_KEYS)
         chain->effort += UNPACKING;
+    if (chain->observes & HEED_OBSERVES_BARE)
+        chain->effort += UNPACKING;
     if (chain->observes & HEED_OBSERVES_VALUES)
         chain->effort += UNPACKING;
     if (chain->observes & (HEED_OBSERVES_QUERIES | HEED_OBSERVES_WEIGHTS))

@@ -15,6 +15,7 @@ size_t heed_left_bytes(const heed_chain *chain, const heed_held *largest)
                            sizeof *largest->token,
                            sizeof *largest->token_kind,
                            (size_t)largest->dim * f,
+                           (size_t)largest->dim * f,
                            (size_t)largest->value_dim * f,
                            f,
                            (size_t)chain->state_floats * f,
@@ -67,6 +68,7 @@ heed_held heed_left(const heed_chain *chain, const heed_held *held, const uint8_
     LEFT(token, sizeof *held->token, sizeof *held->token);
     LEFT(token_kind, sizeof *held->token_kind, sizeof *held->token_kind);
     LEFT(key, key, key);
+    LEFT(bare, key, key);
     LEFT(value, value, value);
     LEFT(mass, f, f);
     LEFT(state, (size_t)held->state_stride * f, state);

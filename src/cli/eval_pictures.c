@@ -17,7 +17,7 @@ heed_status cli_eval_draw_memory(const cli_eval_table *table, const char *path)
     int panels = 0;
     for (int r = 0; r < table->rows; r++) {
         const heed_result *result = table->row[r].result;
-        at[r] = result->paced ? 1e-6 * result->pace.peak_bytes : NAN;
+        at[r] = result->paced ? 1e-6 * result->pace.bytes : NAN;
         divergence[r] = result->read ? result->reading.kl_mean : NAN;
         recall[r] = 100.0 * cli_eval_recall(table, result);
         name[r] = table->row[r].name;
@@ -37,7 +37,7 @@ heed_status cli_eval_draw_memory(const cli_eval_table *table, const char *path)
              table->evaluation->suite.name, (long long)table->evaluation->suite.text);
     const heed_plot_points plot = {.title = "Quality against memory",
                                    .subtitle = subtitle,
-                                   .across = "cache at its peak, MB",
+                                   .across = "cache at the end of a text, MB",
                                    .at = at,
                                    .name = name,
                                    .points = table->rows,

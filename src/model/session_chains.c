@@ -132,7 +132,7 @@ heed_status heed_session_check_chains(const heed_session *session, int64_t l)
     unsigned observes = 0;
     for (int64_t g = 0; g < session->model->config.kv_heads; g++)
         observes |= layer->chain[g].observes;
-    const unsigned prepared = HEED_OBSERVES_KEYS | HEED_OBSERVES_QUERIES;
+    const unsigned prepared = HEED_OBSERVES_KEYS | HEED_OBSERVES_BARE | HEED_OBSERVES_QUERIES;
     if (!kind->prepared && (observes & prepared || layer->packed))
         return heed_fail(
             HEED_UNSUPPORTED,
@@ -145,7 +145,7 @@ heed_status heed_session_check_chains(const heed_session *session, int64_t l)
                                 .k_stride = session->model->config.head_dim,
                                 .out = row,
                                 .out_stride = session->model->config.head_dim};
-    if (layer->packed)
+    if (layer->packed || observes & HEED_OBSERVES_BARE)
         TRY(heed_plan_move_keys(kind->rung[0], &none));
     if (observes & HEED_OBSERVES_QUERIES)
         TRY(heed_plan_prepare_queries(kind->rung[0], &none));
@@ -217,6 +217,7 @@ void heed_keep_take_room(const heed_session *session, heed_keep_room *room, heed
     if (most == 0)
         return;
     room->key = keys ? heed_arena_take(arena, kv_heads * most, dim) : NULL;
+    room->bare = wants->observes & HEED_OBSERVES_BARE ? heed_arena_take(arena, kv_heads * most, dim) : NULL;
     room->value = values ? heed_arena_take(arena, kv_heads * most, dim) : NULL;
     room->token = tokens ? heed_arena_take(arena, kv_heads * most, sizeof *room->token) : NULL;
     room->token_kind = tokens ? heed_arena_take(arena, kv_heads * most, 1) : NULL;

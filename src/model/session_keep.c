@@ -231,6 +231,27 @@ static int32_t token_at(const heed_session *session, const heed_piece *piece, in
                                 : piece->tokens[place - piece->first];
 }
 
+/* Keys of a list as they would stand at position 0. */
+static void turn_back(heed_session *session, int64_t l, int64_t g, const heed_kept_keys *list, float *to)
+{
+    const heed_plan *plan = session->kind[session->layer[l].kind].rung[0];
+    const int64_t dim = session->model->config.head_dim;
+    heed_keep_room *room = &session->work.keep;
+    for (int64_t i = 0, n; i < list->count; i += n) {
+        n = list->count - i < HEED_KEY_ROWS ? list->count - i : HEED_KEY_ROWS;
+        for (int64_t r = 0; r < n; r++)
+            room->moves[r] = -list->position[i + r];
+        heed_pages_load_keys(&session->pages, l, list, i, n, room->rows);
+        heed_plan_move_keys(plan, &(heed_new_keys){.kv_head = g,
+                                                   .count = n,
+                                                   .pos = room->moves,
+                                                   .k = room->rows,
+                                                   .k_stride = dim,
+                                                   .out = to + i * dim,
+                                                   .out_stride = dim}); /* tried before */
+    }
+}
+
 /* What kv head g holds, as policies see it. */
 static void show(heed_session *session, int64_t l, const heed_piece *piece, int64_t g, int64_t queries,
                  const placing *from)
@@ -251,6 +272,8 @@ static void show(heed_session *session, int64_t l, const heed_piece *piece, int6
         heed_pages_load_keys(&session->pages, l, list, 0, list->count, room->keys[g]);
     if (room->values[g])
         heed_pages_load_values(&session->pages, l, list, 0, list->count, room->values[g]);
+    if (observes & HEED_OBSERVES_BARE)
+        turn_back(session, l, g, list, room->bare + g * most * dim);
     for (int64_t i = 0; observes & HEED_OBSERVES_TOKENS && i < list->count; i++) {
         const int32_t token = token_at(session, piece, list->place[i]);
         room->token[g * most + i] = token;
@@ -272,6 +295,7 @@ static void show(heed_session *session, int64_t l, const heed_piece *piece, int6
         .token = observes & HEED_OBSERVES_TOKENS ? room->token + g * most : NULL,
         .token_kind = observes & HEED_OBSERVES_TOKENS ? room->token_kind + g * most : NULL,
         .key = room->keys[g],
+        .bare = observes & HEED_OBSERVES_BARE ? room->bare + g * most * dim : NULL,
         .value = room->values[g],
         .mass = room->masses[g],
         .state = list->state,

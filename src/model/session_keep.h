@@ -19,6 +19,7 @@ typedef struct heed_wants_of_policies {
 /* Room for one layer's keys of one sequence, taken out of the pages, and what is seen of queries. */
 typedef struct heed_keep_room {
     float *key, *value;   /* [kv_heads][most][dim] */
+    float *bare;          /* [kv_heads][most][dim] keys turned back to position 0 */
     int32_t *token;       /* [kv_heads][most] */
     uint8_t *token_kind;  /* [kv_heads][most] */
     float *query;         /* [heads][window][dim] as the projection made them, */

@@ -274,6 +274,11 @@ static void lagkv(const layer *l, int g, const judge_history *history, double *s
     }
 }
 
+static const float *bare_of(const heed_held *held, int64_t j)
+{
+    return held->bare + j * held->dim;
+}
+
 /* Leverage by the inverse of the ridged Gram matrix, by Gauss and Jordan. */
 static void leverage_by(const heed_held *held, double ridge, double *score)
 {
@@ -283,11 +288,11 @@ static void leverage_by(const heed_held *held, double ridge, double *score)
     memset(a, 0, sizeof a);
     for (int64_t j = 0; j < held->count; j++)
         for (int64_t d = 0; d < dim; d++)
-            mean[d] += key_of(held, j)[d] / (double)held->count;
+            mean[d] += bare_of(held, j)[d] / (double)held->count;
     for (int64_t j = 0; j < held->count; j++)
         for (int64_t d = 0; d < dim; d++)
             for (int64_t e = 0; e < dim; e++)
-                a[d][e] += (key_of(held, j)[d] - mean[d]) * (key_of(held, j)[e] - mean[e]);
+                a[d][e] += (bare_of(held, j)[d] - mean[d]) * (bare_of(held, j)[e] - mean[e]);
     for (int64_t d = 0; d < dim; d++)
         trace += a[d][d];
     for (int64_t d = 0; d < dim; d++) {
@@ -307,7 +312,7 @@ static void leverage_by(const heed_held *held, double ridge, double *score)
     for (int64_t j = 0; j < held->count; j++) {
         score[j] = 0;
         for (int64_t d = 0; d < dim; d++)
-            x[d] = key_of(held, j)[d] - mean[d];
+            x[d] = bare_of(held, j)[d] - mean[d];
         for (int64_t d = 0; d < dim; d++)
             for (int64_t e = 0; e < dim; e++)
                 score[j] += x[d] * a[d][dim + e] * x[e];

@@ -77,6 +77,8 @@ static void fill_head(layer *l, int g, test_random *random)
     l->kind[g] = array(count, 1);
     l->keep[g] = array(count, 1);
     l->key[g] = numbers(random, count * s->dim, s->ties);
+    test_random apart = {(uint64_t)(count * 64 + g)}; /* what else is drawn does not depend on these */
+    l->bare[g] = numbers(&apart, count * s->dim, s->ties);
     l->value[g] = numbers(random, count * s->value_dim, s->ties);
     l->mass[g] = array(count, sizeof(float));
     l->query[g] = numbers(random, s->group * s->queries * s->dim, s->ties);
@@ -91,6 +93,7 @@ static void fill_head(layer *l, int g, test_random *random)
         l->mass[g][j] = s->merged && random_whole(random, 0, 3) == 0 ? (float)random_whole(random, 2, 5) : 1;
         if (s->ties && j >= 3 && random_whole(random, 0, 4) == 0) {
             memcpy(l->key[g] + j * s->dim, l->key[g] + (j - 3) * s->dim, (size_t)s->dim * sizeof(float));
+            memcpy(l->bare[g] + j * s->dim, l->bare[g] + (j - 3) * s->dim, (size_t)s->dim * sizeof(float));
             memcpy(l->value[g] + j * s->value_dim, l->value[g] + (j - 3) * s->value_dim,
                    (size_t)s->value_dim * sizeof(float));
         }
@@ -127,6 +130,7 @@ layer *layer_new(const layer_shape *shape, uint64_t seed)
                                  .token = l->token[g],
                                  .token_kind = l->kind[g],
                                  .key = l->key[g],
+                                 .bare = l->bare[g],
                                  .value = l->value[g],
                                  .mass = l->mass[g],
                                  .queries = shape->queries,
@@ -147,8 +151,8 @@ layer *layer_new(const layer_shape *shape, uint64_t seed)
 void layer_free(layer *l)
 {
     for (int g = 0; g < LAYER_HEADS; g++) {
-        void *list[] = {l->pos[g],  l->token[g], l->kind[g],  l->keep[g],     l->key[g],   l->value[g],
-                        l->mass[g], l->state[g], l->query[g], l->compared[g], l->weight[g]};
+        void *list[] = {l->pos[g],   l->token[g], l->kind[g],  l->keep[g],  l->key[g],      l->bare[g],
+                        l->value[g], l->mass[g],  l->state[g], l->query[g], l->compared[g], l->weight[g]};
         for (size_t i = 0; i < sizeof list / sizeof *list; i++)
             free(list[i]);
     }

@@ -23,7 +23,7 @@ typedef struct layer {
     heed_held held[LAYER_HEADS];
     int32_t *pos[LAYER_HEADS], *token[LAYER_HEADS], *query_pos;
     uint8_t *kind[LAYER_HEADS], *keep[LAYER_HEADS];
-    float *key[LAYER_HEADS], *value[LAYER_HEADS], *mass[LAYER_HEADS], *state[LAYER_HEADS];
+    float *key[LAYER_HEADS], *bare[LAYER_HEADS], *value[LAYER_HEADS], *mass[LAYER_HEADS], *state[LAYER_HEADS];
     float *query[LAYER_HEADS], *compared[LAYER_HEADS], *weight[LAYER_HEADS];
     bool changed[LAYER_HEADS];
 } layer;

@@ -163,6 +163,7 @@ static void act(stream *s)
                       .token = s->token,
                       .token_kind = s->kind,
                       .key = s->key,
+                      .bare = s->key, /* which stand at no position */
                       .value = s->value,
                       .mass = s->mass,
                       .state = s->state,

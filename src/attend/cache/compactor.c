@@ -59,7 +59,7 @@ static const heed_arg args[] = {
 };
 
 static const heed_policy policy = {.observes =
-                                       HEED_OBSERVES_KEYS | HEED_OBSERVES_VALUES | HEED_OBSERVES_QUERIES,
+                                       HEED_OBSERVES_KEYS | HEED_OBSERVES_BARE | HEED_OBSERVES_VALUES | HEED_OBSERVES_QUERIES,
                                    .window = window,
                                    .effort = HEED_LEVERAGE_EFFORT,
                                    .work_floats = work_floats,

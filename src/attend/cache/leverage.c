@@ -2,8 +2,8 @@
  *
  *     score_j = x_j (X^T X + r I)^-1 x_j^T,     x_j = k_j - mean key,     r = ridge trace(X^T X) / dim
  *
- * Exact, where the paper's are approximated by a random sketch of the keys before rotation: here keys are
- * taken as they are compared. Chari, Van Durme: Compactor, 2025.
+ * k_j are the keys before rotation. Exact, where the paper's are approximated by a random sketch of them.
+ * Chari, Van Durme: Compactor, 2025.
  */
 #include "attend/cache/leverage.h"
 
@@ -26,7 +26,7 @@ static const heed_arg args[] = {
     {0},
 };
 
-static const heed_policy policy = {.observes = HEED_OBSERVES_KEYS,
+static const heed_policy policy = {.observes = HEED_OBSERVES_BARE,
                                    .effort = HEED_LEVERAGE_EFFORT,
                                    .work_floats = work_floats,
                                    .judge = judge};

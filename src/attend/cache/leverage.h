@@ -1,6 +1,8 @@
 /* Leverage scores of keys: how much of its own direction a key supplies.
  *
  *     l_j = x_j (X^T X + r I)^-1 x_j^T,     x_j = k_j - mean key,     r = ridge trace(X^T X) / dim
+ *
+ * k_j are the keys before rotation, which tells apart what tokens say and not where they stand.
  */
 #ifndef HEED_ATTEND_CACHE_LEVERAGE_H
 #define HEED_ATTEND_CACHE_LEVERAGE_H
@@ -23,12 +25,12 @@ static inline void heed_gram(const heed_held *held, float ridge, float *gram, fl
         mean[d] = 0.0f;
     for (int64_t j = 0; j < count; j++)
         for (int64_t d = 0; d < dim; d++)
-            mean[d] += held->key[j * dim + d] / (float)count;
+            mean[d] += held->bare[j * dim + d] / (float)count;
     for (int64_t i = 0; i < dim * dim; i++)
         gram[i] = 0.0f;
     for (int64_t j = 0; j < count; j++) {
         for (int64_t d = 0; d < dim; d++)
-            row[d] = held->key[j * dim + d] - mean[d];
+            row[d] = held->bare[j * dim + d] - mean[d];
         for (int64_t d = 0; d < dim; d++) {
             float *restrict to = gram + d * dim;
 #pragma omp simd
@@ -67,7 +69,7 @@ static inline void heed_leverage(const heed_held *held, float ridge, float *scor
     heed_cholesky(factor, dim);
     for (int64_t j = 0; j < held->count; j++) {
         for (int64_t d = 0; d < dim; d++) { /* L y = x, l = ||y||^2 */
-            const float x = held->key[j * dim + d] - mean[d];
+            const float x = held->bare[j * dim + d] - mean[d];
             row[d] = (x - heed_row_dot(factor + d * dim, row, d)) / factor[d * (dim + 1)];
         }
         score[j] = heed_row_square(row, dim);
