@@ -57,7 +57,8 @@ static const struct {
     {"position=rope(scaling=yarn(4, orignal=4096))", 31, {"'orignal'", "'original'"}},
     {"gpt-oss", 1, {"'gpt' is no combination", "nearest is 'gpt_oss'"}},
     {"streaming(widow=3)", 11, {"'widow'", "'window'"}},
-    {"scan=mamba", 6, {"'mamba'", "'carry'"}},
+    {"scan=mamba", 6, {"'mamba'", "'mamba2'"}},
+    {"scan=cary", 6, {"'cary'", "'carry'"}},
     {"lowrank=nystrom", 9, {"'nystrom'", "'none'"}},
     /* values */
     {"where=window(-3)", 7, {"where=window(-3): w must be at least 1"}},
