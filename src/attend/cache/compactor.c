@@ -58,8 +58,8 @@ static const heed_arg args[] = {
     {0},
 };
 
-static const heed_policy policy = {.observes =
-                                       HEED_OBSERVES_KEYS | HEED_OBSERVES_BARE | HEED_OBSERVES_VALUES | HEED_OBSERVES_QUERIES,
+static const heed_policy policy = {.observes = HEED_OBSERVES_KEYS | HEED_OBSERVES_BARE |
+                                               HEED_OBSERVES_VALUES | HEED_OBSERVES_QUERIES,
                                    .window = window,
                                    .effort = HEED_LEVERAGE_EFFORT,
                                    .work_floats = work_floats,
