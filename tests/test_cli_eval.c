@@ -237,18 +237,16 @@ static void wrong_wishes_are_refused(void **state)
 
 static int make_folder(void **state)
 {
-    if (program_folder(state))
+    if (tiny_folder(state))
         return -1;
-    make_model_with_tokenizer("tiny", "llama");
     make_model_with_tokenizer("no_tokens", "llama");
     return remove("no_tokens/tokenizer.json");
 }
 
 static int remove_folder(void **state)
 {
-    remove_model("tiny");
     remove_model("no_tokens");
-    return program_folder_remove(state);
+    return tiny_folder_remove(state);
 }
 
 static void specs_come_from_a_file_too(void **state)

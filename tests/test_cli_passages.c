@@ -51,25 +51,11 @@ static void wrong_wishes_are_refused(void **state)
     assert_one_sentence("cache policy");
 }
 
-static int make_folder(void **state)
-{
-    if (program_folder(state))
-        return -1;
-    make_model_with_tokenizer("tiny", "llama");
-    return 0;
-}
-
-static int remove_folder(void **state)
-{
-    remove_model("tiny");
-    return program_folder_remove(state);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(passages_are_read_once_for_all_runs),
         cmocka_unit_test(wrong_wishes_are_refused),
     };
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+    return cmocka_run_group_tests(tests, tiny_folder, tiny_folder_remove);
 }

@@ -85,20 +85,6 @@ static void what_cannot_be_read_on_is_a_sentence(void **state)
     assert_one_sentence("so it must be at least");
 }
 
-static int make_folder(void **state)
-{
-    if (program_folder(state))
-        return -1;
-    make_model_with_tokenizer("tiny", "llama");
-    return 0;
-}
-
-static int remove_folder(void **state)
-{
-    remove_model("tiny");
-    return program_folder_remove(state);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -107,5 +93,5 @@ int main(void)
         cmocka_unit_test(a_part_in_a_file_changes_nothing),
         cmocka_unit_test(what_cannot_be_read_on_is_a_sentence),
     };
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+    return cmocka_run_group_tests(tests, tiny_folder, tiny_folder_remove);
 }

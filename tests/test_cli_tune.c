@@ -135,20 +135,6 @@ static void wrong_wishes_are_refused(void **state)
     assert_one_sentence("no room");
 }
 
-static int make_folder(void **state)
-{
-    if (program_folder(state))
-        return -1;
-    make_model_with_tokenizer("tiny", "llama");
-    return 0;
-}
-
-static int remove_folder(void **state)
-{
-    remove_model("tiny");
-    return program_folder_remove(state);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -158,5 +144,5 @@ int main(void)
         cmocka_unit_test(heads_are_kept_whole_by_their_scores_or_by_what_they_lose),
         cmocka_unit_test(wrong_wishes_are_refused),
     };
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+    return cmocka_run_group_tests(tests, tiny_folder, tiny_folder_remove);
 }

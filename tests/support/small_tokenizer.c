@@ -46,3 +46,17 @@ void remove_model(const char *folder)
     }
     rmdir(folder);
 }
+
+int tiny_folder(void **state)
+{
+    if (program_folder(state))
+        return -1;
+    make_model_with_tokenizer("tiny", "llama");
+    return 0;
+}
+
+int tiny_folder_remove(void **state)
+{
+    remove_model("tiny");
+    return program_folder_remove(state);
+}

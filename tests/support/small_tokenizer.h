@@ -8,4 +8,8 @@ void make_model_with_tokenizer(const char *folder, const char *model);
 /* Removes it. */
 void remove_model(const char *folder);
 
+/* Set-up and tear-down of a group: a folder of the program (see program.h) with the model `tiny` in it. */
+int tiny_folder(void **state);
+int tiny_folder_remove(void **state);
+
 #endif
