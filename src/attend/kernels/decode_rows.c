@@ -3,8 +3,11 @@
 #include "attend/kernels/decode_load.h"
 #include "attend/kernels/decode_tile.h"
 
-/* How far ahead of use rows are fetched into the second cache, and into the first. */
-#define FAR_BYTES 12288
+/* How far ahead of use rows are fetched into the second cache: less where several queries share the work of
+ * loading a row, and longer take for it; but some rows in any case, and one more, since whole pages of memory
+ * ahead of what is read would share its place in the cache. And into the first. */
+#define FAR_BYTES(queries) ((queries) > 2 ? 8192 : 12288)
+#define FAR_ROWS 32
 #define NEAR_BYTES 6144
 
 /* Addresses of rows first.. of k or v. */
@@ -137,6 +140,7 @@ heed_decode_rows heed_rows_of_part(const heed_passing *p, const heed_part *at, c
     if (!tensor) /* of several types, to be unpacked */
         return (heed_decode_rows){.count = at->count, .dim = (int)p->run->plan->problem.dim, .row = row};
     const int64_t bytes = heed_type_bytes(tensor->type, tensor->shape[3]);
+    const int64_t far = FAR_BYTES(p->group->rows) / bytes;
     return (heed_decode_rows){.type = tensor->type,
                               .count = at->count,
                               .dim = (int)tensor->shape[3],
@@ -144,7 +148,7 @@ heed_decode_rows heed_rows_of_part(const heed_passing *p, const heed_part *at, c
                               .far = heed_whole_serves(tensor->type) ? HEED_AHEAD
                                      : tensor->type == HEED_Q4
                                          ? 0
-                                         : heed_smaller(FAR_BYTES / bytes + 1, HEED_AHEAD),
+                                         : heed_smaller((far > FAR_ROWS ? far : FAR_ROWS) + 1, HEED_AHEAD),
                               .near = heed_smaller(NEAR_BYTES / bytes + 1, HEED_AHEAD),
                               .lines = (int)((bytes + 32) / 64),
                               .half = p->work->half,
