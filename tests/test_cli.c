@@ -196,6 +196,36 @@ static void random_files_repeat_with_their_seed_and_suit_the_spec(void **state)
     assert_tensor("out.safetensors", "d.score.bilinear.W", 3, (int64_t[]){2, 8, 8});
 }
 
+static void a_recurrence_runs_on_a_file_and_goes_on_from_its_state(void **state)
+{
+    (void)state;
+    int64_t count;
+    run("random gates.safetensors --shape heads=2,queries=5,dim=4 --spec scan=rwkv7 --backward");
+    assert_tensor("gates.safetensors", "gate", 4, (int64_t[]){1, 2, 5, 4});
+    run("scan scan=rwkv7 gates.safetensors -o all.safetensors --backward");
+    assert_int_equal(ran.status, 0);
+    assert_tensor("all.safetensors", "out", 4, (int64_t[]){1, 2, 5, 4});
+    assert_tensor("all.safetensors", "state", 3, (int64_t[]){1, 2, 16});
+    assert_tensor("all.safetensors", "drate", 4, (int64_t[]){1, 2, 5, 4});
+    float *out = read_values("all.safetensors", "out", &count);
+    for (int64_t i = 0; i < count; i++)
+        assert_true(isfinite(out[i]));
+    free(out);
+    run("random slots.safetensors --shape heads=2,queries=5,dim=4 --spec \"scan=gsa(slots=3)\"");
+    assert_tensor("slots.safetensors", "gate", 4, (int64_t[]){1, 2, 5, 3});
+    run("scan \"scan=gsa(slots=3)\" slots.safetensors -o all.safetensors");
+    assert_int_equal(ran.status, 0);
+    run("scan scan=gated_delta gates.safetensors -o other.safetensors");
+    assert_one_sentence("reads decay, which is missing");
+    run("scan where=causal gates.safetensors -o other.safetensors");
+    assert_one_sentence("no clause scan=");
+    run("scan scan=rwkv7 gates.safetensors");
+    assert_one_sentence("-o FILE is missing");
+    run("attend scan=rwkv7 gates.safetensors -o other.safetensors");
+    assert_one_sentence("heed scan");
+    assert_false(exists("other.safetensors"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -206,6 +236,7 @@ int main(void)
         cmocka_unit_test(the_reference_in_docs_is_what_the_program_writes),
         cmocka_unit_test(explain_says_the_canonical_spec_and_the_kernel),
         cmocka_unit_test(random_files_repeat_with_their_seed_and_suit_the_spec),
+        cmocka_unit_test(a_recurrence_runs_on_a_file_and_goes_on_from_its_state),
     };
     return cmocka_run_group_tests(tests, program_folder, program_folder_remove);
 }

@@ -4,6 +4,7 @@
 #include "cli/inputs.h"
 #include "cli/shape.h"
 
+#include <heed/scan.h>
 #include <math.h>
 #include <string.h>
 
@@ -19,7 +20,7 @@ typedef struct random_options {
 static const cli_option options[] = {
     CLI_TEXT_OPTION(random_options, shape, "shape", "SIZES", "sizes, see below"),
     CLI_TEXT_OPTION(random_options, spec, "spec", "SPEC",
-                    "add what this spec reads: mask, segments, parameters"),
+                    "add what this spec reads: mask, segments, parameters, gates"),
     CLI_CHOICE_OPTION(random_options, type, "type", "TYPE", cli_float_word,
                       "f32, f16 or bf16 for q, k and v; f32"),
     CLI_FLAG_OPTION(random_options, backward, "backward", "add dout, the gradient of the output"),
@@ -128,10 +129,41 @@ static heed_status add_params(random_run *run, const heed_plan *plan)
     return HEED_OK;
 }
 
+/* What a recurrence reads beside q, k and v: logs of decays in -0.2..0, shares in 0..1, directions. */
+static heed_status add_for_scan(random_run *run, const heed_scan_facts *facts, const heed_problem *p)
+{
+    const struct {
+        const char *name;
+        unsigned reads;
+        int rank;
+        float scale;
+    } tensors[] = {{"decay", HEED_SCAN_READS_DECAY, 3, -0.2f},
+                   {"beta", HEED_SCAN_READS_BETA, 3, 1.0f},
+                   {"gate", HEED_SCAN_READS_GATE, 4, -0.2f},
+                   {"erase", HEED_SCAN_READS_ERASE, 4, 0.0f},
+                   {"rate", HEED_SCAN_READS_RATE, 4, 1.0f}};
+    for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++) {
+        const bool by_slot = facts->slots && tensors[i].reads == HEED_SCAN_READS_GATE;
+        const int64_t shape[] = {p->batch, p->kv_heads, p->keys, by_slot ? facts->slots : p->dim};
+        heed_tensor tensor;
+        if (!(facts->flags & tensors[i].reads))
+            continue;
+        TRY(add(run, tensors[i].name, HEED_F32, tensors[i].rank, shape, &tensor));
+        for (int64_t n = 0; n < size_of(tensors[i].rank, shape); n++)
+            ((float *)tensor.data)[n] =
+                tensors[i].scale == 0.0f ? normal(run) : tensors[i].scale * (float)uniform(run);
+    }
+    return HEED_OK;
+}
+
 static heed_status add_for_spec(random_run *run, const char *spec, heed_problem *problem)
 {
     cli_spec_use use;
     heed_plan *plan;
+    heed_scan_facts facts;
+    TRY(heed_scan_of_layer(spec, NULL, 0, &facts));
+    if (facts.scans)
+        return add_for_scan(run, &facts, problem);
     TRY(cli_spec_use_of(spec, 0, &use));
     if (use.flags & HEED_NEEDS_SEGMENTS)
         TRY(add_segments(run, problem));

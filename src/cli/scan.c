@@ -45,6 +45,7 @@ typedef struct scan_run {
     heed_tensor in[TENSORS], gradient[TENSORS], out, state;
     heed_named_tensor outputs[TENSORS + 2];
     int count;
+    bool unread[TENSORS]; /* tensors of the file that the form does not read */
     double seconds, seconds_backward;
 } scan_run;
 
@@ -117,8 +118,7 @@ static void leave_out(scan_run *run)
                                  flags & HEED_SCAN_READS_ERASE,
                                  flags & HEED_SCAN_READS_RATE};
     for (int i = 0; i < TENSORS; i++) {
-        if (!reads[i] && run->in[i].data)
-            fprintf(stderr, "heed scan: note: tensor %s is not read by this form\n", names[i]);
+        run->unread[i] = !reads[i] && run->in[i].data;
         if (!reads[i])
             run->in[i].data = NULL;
     }
@@ -202,6 +202,9 @@ static void report(const scan_run *run)
             printf("; backward %s", cli_seconds(run->seconds_backward, time, sizeof time));
         puts("");
     }
+    for (int i = 0; i < TENSORS; i++)
+        if (run->unread[i])
+            fprintf(stderr, "heed scan: note: tensor %s is not read by this form\n", names[i]);
     cli_note_threads(cli_scan.name, run->options.threads);
 }
 
