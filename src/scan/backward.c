@@ -8,11 +8,6 @@
 #include <omp.h>
 #include <string.h>
 
-static size_t floats(int64_t n)
-{
-    return (size_t)n * sizeof(float);
-}
-
 /* dout of one block of columns, [group][tokens][COLUMNS]: of what stands before the division by the norm. */
 static void load_dout(const heed_scan_plan *plan, const heed_tensor *dout, int64_t batch, int64_t kv_head,
                       int64_t block, int64_t tokens, float *to)
@@ -65,21 +60,21 @@ static void back_block(const heed_scan_plan *plan, heed_scan_work *w, const heed
 {
     const int64_t tokens = all->count, state = (int64_t)plan->channels * HEED_SCAN_COLUMNS;
     float *begin = w->begins;
-    memset(w->states, 0, floats(state));
+    memset(w->states, 0, heed_scan_bytes_of(state));
     for (int64_t n = 0; n < tokens; n += HEED_SCAN_TOKENS, begin += state) {
         const int count = (int)(tokens - n < HEED_SCAN_TOKENS ? tokens - n : HEED_SCAN_TOKENS);
         const heed_scan_run run = cut(*all, n, count);
-        memcpy(begin, w->states, floats(state));
+        memcpy(begin, w->states, heed_scan_bytes_of(state));
         plan->kernels->states(&run, w->states);
-        memcpy(w->states, w->states + count * state, floats(state));
+        memcpy(w->states, w->states + count * state, heed_scan_bytes_of(state));
     }
-    memset(w->state, 0, floats(state));
+    memset(w->state, 0, heed_scan_bytes_of(state));
     for (int64_t n = (tokens - 1) / HEED_SCAN_TOKENS * HEED_SCAN_TOKENS; n >= 0; n -= HEED_SCAN_TOKENS) {
         const int count = (int)(tokens - n < HEED_SCAN_TOKENS ? tokens - n : HEED_SCAN_TOKENS);
         const heed_scan_run run = cut(*all, n, count);
         const int64_t row = n * plan->channels;
         begin -= state;
-        memcpy(w->states, begin, floats(state));
+        memcpy(w->states, begin, heed_scan_bytes_of(state));
         plan->kernels->states(&run, w->states);
         const heed_scan_back back = {.run = &run,
                                      .states = w->states,
@@ -106,15 +101,10 @@ static void put_values(const heed_scan_plan *plan, const heed_tensor *dv, int64_
     }
 }
 
-/* [tokens][dim] to [batch, heads, tokens, dim], or numbers to [batch, heads, tokens]. */
-static void put(const heed_tensor *to, int64_t batch, int64_t head, int64_t tokens, int64_t dim,
-                const float *from)
+/* Gradients [tokens][dim] to where they are wanted. */
+static void put(const heed_tensor *to, int64_t batch, int64_t head, int64_t tokens, int64_t dim, float *from)
 {
-    for (int64_t t = 0; to->data && t < tokens; t++) {
-        char *row = (char *)heed_scan_at(to, batch, head, t);
-        for (int64_t d = 0; d < dim; d++)
-            *(float *)(row + (dim == 1 ? 0 : d * to->stride[3])) = from[t * dim + d];
-    }
+    heed_scan_move_rows(to, batch, head, 0, tokens, dim, from, dim, true);
 }
 
 /* From gradients of what enters the recurrence to those of q, k and the rest. */
@@ -123,7 +113,7 @@ static void back_forms(const heed_scan_plan *plan, const heed_scan_tensors *t, c
 {
     const int64_t dim = plan->problem.dim, size = tokens * dim, gate = heed_scan_gate_dim(plan);
     heed_scan_rows rows = w->rows;
-    memset(w->dgiven, 0, floats(3 * size + tokens * (gate + 2)));
+    memset(w->dgiven, 0, heed_scan_bytes_of(3 * size + tokens * (gate + 2)));
     rows.key = w->dkey;
     rows.keep = w->dkeep;
     rows.remove = w->dremove;
@@ -144,11 +134,8 @@ static void back_forms(const heed_scan_plan *plan, const heed_scan_tensors *t, c
     put(&d->beta, batch, kv_head, tokens, 1, rows.dbeta);
     for (int h = 0; h < plan->group; h++) {
         const int64_t head = kv_head * plan->group + h;
-        for (int64_t n = 0; n < tokens; n++)
-            for (int64_t c = 0; c < dim; c++)
-                w->q[n * dim + c] =
-                    *(const float *)((const char *)heed_scan_at(&t->q, batch, head, n) + c * t->q.stride[3]);
-        memset(w->dq, 0, floats(size));
+        heed_scan_move_rows(&t->q, batch, head, 0, tokens, dim, w->q, dim, false);
+        memset(w->dq, 0, heed_scan_bytes_of(size));
         plan->rule->look_backward(&plan->form, w->q, (int)tokens, (int)dim,
                                   w->dquery + (int64_t)h * tokens * heed_scan_query_dim(plan), w->dq);
         put(&d->q, batch, head, tokens, dim, w->dq);
@@ -161,11 +148,11 @@ static void back_head(const heed_scan_plan *plan, const heed_scan_tensors *t, co
     const int64_t batch = item / plan->problem.kv_heads, kv_head = item % plan->problem.kv_heads;
     const int64_t rows = tokens * plan->channels;
     heed_scan_prepare(plan, t, w, batch, kv_head, 0, (int)tokens);
-    memset(w->dkey, 0, floats(rows));
-    memset(w->dkeep, 0, floats(rows));
-    memset(w->dremove, 0, floats(rows));
-    memset(w->dprobe, 0, floats(rows));
-    memset(w->dquery, 0, floats(tokens * plan->group * heed_scan_query_dim(plan)));
+    memset(w->dkey, 0, heed_scan_bytes_of(rows));
+    memset(w->dkeep, 0, heed_scan_bytes_of(rows));
+    memset(w->dremove, 0, heed_scan_bytes_of(rows));
+    memset(w->dprobe, 0, heed_scan_bytes_of(rows));
+    memset(w->dquery, 0, heed_scan_bytes_of(tokens * plan->group * heed_scan_query_dim(plan)));
     if (plan->slots)
         heed_slots_back_head(plan, t, dout, d, w, batch, kv_head, tokens);
     const heed_scan_run run = heed_scan_run_of(plan, w, (int)tokens);

@@ -41,6 +41,11 @@ typedef struct heed_scan_work {
 /* Lays the work of one thread out in `memory`, or measures it where that is NULL. */
 size_t heed_scan_lay_out(const heed_scan_plan *plan, char *memory, heed_scan_work *work);
 
+/* Tokens first.. of one head of [batch, heads, N, dim], or numbers of [batch, heads, N] with dim 1, to rows
+ * of `width` floats, or back from there; nothing where the tensor is absent. */
+void heed_scan_move_rows(const heed_tensor *t, int64_t batch, int64_t head, int64_t first, int64_t count,
+                         int64_t dim, float *rows, int64_t width, bool back);
+
 /* Rows first.. of one kv head into work->rows, and what the form makes of them. */
 void heed_scan_prepare(const heed_scan_plan *plan, const heed_scan_tensors *t, heed_scan_work *work,
                        int64_t batch, int64_t kv_head, int64_t first, int count);
@@ -74,6 +79,11 @@ static inline int64_t heed_scan_gate_dim(const heed_scan_plan *plan)
 static inline int64_t heed_scan_query_dim(const heed_scan_plan *plan)
 {
     return plan->slots ? plan->problem.dim : plan->channels;
+}
+
+static inline size_t heed_scan_bytes_of(int64_t floats)
+{
+    return (size_t)floats * sizeof(float);
 }
 
 /* Entry [b, h, n, 0] of a tensor, which may end at n. */

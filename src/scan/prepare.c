@@ -48,21 +48,29 @@ size_t heed_scan_lay_out(const heed_scan_plan *plan, char *memory, heed_scan_wor
     return arena.overflow ? SIZE_MAX : arena.used;
 }
 
-/* Rows first.. of [batch, G, N, D] or numbers of [batch, G, N], one behind the other. */
+void heed_scan_move_rows(const heed_tensor *t, int64_t batch, int64_t head, int64_t first, int64_t count,
+                         int64_t dim, float *rows, int64_t width, bool back)
+{
+    const int64_t stride = t->rank == 4 ? t->stride[3] : (int64_t)sizeof(float);
+    for (int64_t n = 0; t->data && n < count; n++, rows += width) {
+        char *outside = (char *)heed_scan_at(t, batch, head, first + n);
+        if (stride == sizeof(float)) {
+            memcpy(back ? outside : (char *)rows, back ? (char *)rows : outside, (size_t)dim * sizeof(float));
+            continue;
+        }
+        for (int64_t d = 0; d < dim; d++) {
+            float *entry = (float *)(outside + d * stride);
+            *(back ? entry : rows + d) = *(back ? rows + d : entry);
+        }
+    }
+}
+
+/* The same one behind the other; NULL where the tensor is not read. */
 static float *gather(const heed_tensor *from, int64_t batch, int64_t head, int64_t first, int count,
                      int64_t dim, float *to)
 {
-    if (!from->data)
-        return NULL;
-    for (int t = 0; t < count; t++) {
-        const char *row = (const char *)heed_scan_at(from, batch, head, first + t);
-        if (dim == 1 || from->stride[3] == sizeof(float))
-            memcpy(to + t * dim, row, (size_t)dim * sizeof(float));
-        else
-            for (int64_t d = 0; d < dim; d++)
-                to[t * dim + d] = *(const float *)(row + d * from->stride[3]);
-    }
-    return to;
+    heed_scan_move_rows(from, batch, head, first, count, dim, to, dim, false);
+    return from->data ? to : NULL;
 }
 
 void heed_scan_prepare(const heed_scan_plan *plan, const heed_scan_tensors *t, heed_scan_work *work,

@@ -3,35 +3,17 @@
 
 #include <string.h>
 
-static size_t floats(int64_t n)
-{
-    return (size_t)n * sizeof(float);
-}
-
 static int64_t width_of(const heed_scan_plan *plan)
 {
     return plan->problem.dim + plan->problem.value_dim;
-}
-
-/* [count][dim] of one head at column `column` of rows of `width`, or back. */
-static void move_rows(const heed_tensor *t, int64_t batch, int64_t head, int64_t first, int64_t count,
-                      int64_t dim, float *rows, int64_t width, bool back)
-{
-    for (int64_t n = 0; t->data && n < count; n++) {
-        char *at = (char *)heed_scan_at(t, batch, head, first + n);
-        for (int64_t d = 0; d < dim; d++) {
-            float *outside = (float *)(at + d * t->stride[3]), *inside = rows + n * width + d;
-            *(back ? outside : inside) = *(back ? inside : outside);
-        }
-    }
 }
 
 static void load_rows(const heed_scan_plan *plan, const heed_scan_tensors *t, int64_t batch, int64_t head,
                       int64_t first, int count, float *rows)
 {
     const int64_t dim = plan->problem.dim, width = width_of(plan);
-    move_rows(&t->k, batch, head, first, count, dim, rows, width, false);
-    move_rows(&t->v, batch, head, first, count, plan->problem.value_dim, rows + dim, width, false);
+    heed_scan_move_rows(&t->k, batch, head, first, count, dim, rows, width, false);
+    heed_scan_move_rows(&t->v, batch, head, first, count, plan->problem.value_dim, rows + dim, width, false);
 }
 
 static heed_slots_run run_of(const heed_scan_plan *plan, const heed_scan_work *w, int count)
@@ -58,9 +40,9 @@ void heed_slots_pass(const heed_scan_plan *plan, const heed_scan_tensors *t, hee
     const int64_t size = heed_scan_state_floats(plan), value_dim = plan->problem.value_dim;
     float *all = t->state ? t->state + item * size : NULL;
     if (all)
-        memcpy(work->state, all, floats(size));
+        memcpy(work->state, all, heed_scan_bytes_of(size));
     else
-        memset(work->state, 0, floats(size));
+        memset(work->state, 0, heed_scan_bytes_of(size));
     for (int64_t n = 0; n < tokens; n += HEED_SCAN_TOKENS) {
         const int count = (int)(tokens - n < HEED_SCAN_TOKENS ? tokens - n : HEED_SCAN_TOKENS);
         heed_scan_prepare(plan, t, work, batch, kv_head, n, count);
@@ -68,11 +50,11 @@ void heed_slots_pass(const heed_scan_plan *plan, const heed_scan_tensors *t, hee
         const heed_slots_run run = run_of(plan, work, count);
         plan->slots->forward(&run);
         for (int h = 0; h < plan->group; h++)
-            move_rows(&t->out, batch, kv_head * plan->group + h, n, count, value_dim,
-                      work->out + (int64_t)h * count * value_dim, value_dim, true);
+            heed_scan_move_rows(&t->out, batch, kv_head * plan->group + h, n, count, value_dim,
+                                work->out + (int64_t)h * count * value_dim, value_dim, true);
     }
     if (all)
-        memcpy(all, work->state, floats(size));
+        memcpy(all, work->state, heed_scan_bytes_of(size));
 }
 
 /* Tokens first.. of the run over all of them. */
@@ -95,24 +77,24 @@ void heed_slots_back_head(const heed_scan_plan *plan, const heed_scan_tensors *t
     float *begin = w->begins;
     load_rows(plan, t, batch, kv_head, 0, (int)tokens, w->value);
     for (int h = 0; h < plan->group; h++)
-        move_rows(dout, batch, kv_head * plan->group + h, 0, tokens, value_dim,
-                  w->dout + h * tokens * value_dim, value_dim, false);
+        heed_scan_move_rows(dout, batch, kv_head * plan->group + h, 0, tokens, value_dim,
+                            w->dout + h * tokens * value_dim, value_dim, false);
     const heed_slots_run all = run_of(plan, w, (int)tokens);
-    memset(w->states, 0, floats(size));
+    memset(w->states, 0, heed_scan_bytes_of(size));
     for (int64_t n = 0; n < tokens; n += HEED_SCAN_TOKENS, begin += size) {
         const int count = (int)(tokens - n < HEED_SCAN_TOKENS ? tokens - n : HEED_SCAN_TOKENS);
         const heed_slots_run run = cut(all, n, count);
-        memcpy(begin, w->states, floats(size));
+        memcpy(begin, w->states, heed_scan_bytes_of(size));
         plan->slots->states(&run, w->states);
-        memcpy(w->states, w->states + count * size, floats(size));
+        memcpy(w->states, w->states + count * size, heed_scan_bytes_of(size));
     }
-    memset(w->state, 0, floats(size));
-    memset(w->dvalue, 0, floats(tokens * width));
+    memset(w->state, 0, heed_scan_bytes_of(size));
+    memset(w->dvalue, 0, heed_scan_bytes_of(tokens * width));
     for (int64_t n = (tokens - 1) / HEED_SCAN_TOKENS * HEED_SCAN_TOKENS; n >= 0; n -= HEED_SCAN_TOKENS) {
         const int count = (int)(tokens - n < HEED_SCAN_TOKENS ? tokens - n : HEED_SCAN_TOKENS);
         const heed_slots_run run = cut(all, n, count);
         begin -= size;
-        memcpy(w->states, begin, floats(size));
+        memcpy(w->states, begin, heed_scan_bytes_of(size));
         plan->slots->states(&run, w->states);
         const heed_slots_back back = {.run = &run,
                                       .states = w->states,
@@ -124,6 +106,6 @@ void heed_slots_back_head(const heed_scan_plan *plan, const heed_scan_tensors *t
                                       .dquery = w->dquery + n * dim};
         plan->slots->backward(&back);
     }
-    move_rows(&d->k, batch, kv_head, 0, tokens, dim, w->dvalue, width, true);
-    move_rows(&d->v, batch, kv_head, 0, tokens, value_dim, w->dvalue + dim, width, true);
+    heed_scan_move_rows(&d->k, batch, kv_head, 0, tokens, dim, w->dvalue, width, true);
+    heed_scan_move_rows(&d->v, batch, kv_head, 0, tokens, value_dim, w->dvalue + dim, width, true);
 }
