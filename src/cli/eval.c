@@ -175,6 +175,7 @@ static heed_status begin(eval_run *run)
     heed_evaluation *e = &run->evaluation;
     heed_model_info info;
     TRY(choose_tasks(wanted->tasks, e));
+    TRY(cli_eval_check_pictures(e, wanted->picture, wanted->grid));
     TRY(take_specs(run));
     TRY(cli_open_model(&cli_eval, &wanted->use, &run->model));
     heed_model_get_info(run->model, &info);

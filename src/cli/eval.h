@@ -23,6 +23,8 @@ void cli_eval_print(const cli_eval_table *table);
 void cli_eval_csv(const cli_eval_table *table);
 void cli_eval_json(const cli_eval_table *table);
 
+/* Whether the tasks give what the pictures show. */
+heed_status cli_eval_check_pictures(const heed_evaluation *evaluation, bool memory, bool recall);
 /* Quality against memory, and recall by depth and length. */
 heed_status cli_eval_draw_memory(const cli_eval_table *table, const char *path);
 heed_status cli_eval_draw_recall(const cli_eval_table *table, const char *path);

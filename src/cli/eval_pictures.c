@@ -8,6 +8,23 @@
 
 enum { MOST_ROWS = 129, MOST_TABLES = 2 * MOST_ROWS };
 
+heed_status cli_eval_check_pictures(const heed_evaluation *evaluation, bool memory, bool recall)
+{
+    bool by_depth = false;
+    for (const heed_task *const *task = evaluation->task; *task; task++)
+        by_depth = by_depth || (*task)->by_depth;
+    if (memory && !evaluation->speed)
+        return heed_fail(HEED_INVALID,
+                         "--picture shows quality against memory: `speed` must be among --tasks");
+    if (memory && !evaluation->text && !*evaluation->task)
+        return heed_fail(HEED_INVALID,
+                         "--picture shows quality against memory: `text` or a task must be among --tasks");
+    if (recall && !by_depth)
+        return heed_fail(HEED_INVALID,
+                         "--grid shows recall by depth: `needle` or `passkey` must be among --tasks");
+    return HEED_OK;
+}
+
 heed_status cli_eval_draw_memory(const cli_eval_table *table, const char *path)
 {
     double at[MOST_ROWS], divergence[MOST_ROWS], recall[MOST_ROWS];
@@ -22,17 +39,11 @@ heed_status cli_eval_draw_memory(const cli_eval_table *table, const char *path)
         recall[r] = 100.0 * cli_eval_recall(table, result);
         name[r] = table->row[r].name;
     }
-    if (!table->evaluation->speed)
-        return heed_fail(HEED_INVALID,
-                         "--picture shows quality against memory: `speed` must be among --tasks");
     if (table->evaluation->text)
         panel[panels++] =
             (heed_plot_panel){"KL from the model's own attention, nats", false, true, divergence};
     if (*table->evaluation->task)
         panel[panels++] = (heed_plot_panel){"right answers, mean of all tasks, %", true, false, recall};
-    if (!panels)
-        return heed_fail(HEED_INVALID,
-                         "--picture shows quality against memory: `text` or a task must be among --tasks");
     snprintf(subtitle, sizeof subtitle, "%.80s, suite %s, texts of up to %lld tokens", table->model,
              table->evaluation->suite.name, (long long)table->evaluation->suite.text);
     const heed_plot_points plot = {.title = "Quality against memory",
@@ -102,10 +113,7 @@ heed_status cli_eval_draw_recall(const cli_eval_table *table, const char *path)
                                    .rows = suite->depths,
                                    .cols = suite->lengths,
                                    .share = g->share};
-    const heed_status status = g->tables
-                                   ? heed_plot_draw_tables(path, &plot)
-                                   : heed_fail(HEED_INVALID, "--grid shows recall by depth: `needle` or "
-                                                             "`passkey` must be among --tasks");
+    const heed_status status = heed_plot_draw_tables(path, &plot);
     free(g);
     return status;
 }
