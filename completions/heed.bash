@@ -70,7 +70,7 @@ _heed()
         [[ $word == -* ]] || COMPREPLY=($(compgen -f -- "$word"))
         ;;
     tokenize)
-        COMPREPLY=($(compgen -W "--model --file --no-special --parse-special --chat --decode --json --help" -- "$word"))
+        COMPREPLY=($(compgen -W "--model --file --no-special --parse-special --chat --decode --train --vocab --output --json --help" -- "$word"))
         [[ $word == -* ]] || COMPREPLY=($(compgen -f -- "$word"))
         ;;
     run)

@@ -75,6 +75,28 @@ typedef struct heed_detokenizer {
  */
 HEED_API size_t heed_detokenize(heed_detokenizer *detokenizer, int32_t id, char *text, size_t size);
 
+/** A text in memory. */
+typedef struct heed_text {
+    const char *data;
+    size_t size;
+} heed_text;
+
+/** What heed_tokenizer_learn read and found. */
+typedef struct heed_tokenizer_learnt {
+    int64_t bytes, words, different_words;
+    int64_t text_tokens; /**< the texts have in the new vocabulary */
+    int32_t tokens;      /**< of the vocabulary */
+} heed_tokenizer_learnt;
+
+/**
+ * Learns a byte-level BPE vocabulary of at most @p tokens tokens (257 at least: all bytes, and
+ * "<|endoftext|>" as token 0) from UTF-8 texts and writes it as tokenizer.json to @p path. Words are split as
+ * GPT-2 does; of pairs that are as frequent the one of the smaller tokens merges first; pairs that stand
+ * there once do not. The same texts give the same file. HEED_INVALID, HEED_IO, HEED_NO_MEMORY.
+ */
+HEED_API heed_status heed_tokenizer_learn(const heed_text *text, int texts, int32_t tokens, const char *path,
+                                          heed_tokenizer_learnt *learnt);
+
 /** A turn of a conversation. */
 typedef struct heed_message_turn {
     const char *role; /**< "system", "user", "assistant" */

@@ -78,9 +78,11 @@ extern const cli_command cli_attend, cli_scan, cli_explain, cli_forms, cli_rando
 extern const cli_command *const cli_commands[];
 const cli_command *cli_find_command(const char *name);
 
-/* The words behind the arguments of a command line. */
+enum { CLI_ARGUMENTS = 256 };
+
+/* The words of a command line that are no options. */
 typedef struct cli_arguments {
-    char *word[4];
+    char *word[CLI_ARGUMENTS];
     int count;
 } cli_arguments;
 

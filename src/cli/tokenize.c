@@ -1,16 +1,19 @@
 /* heed tokenize: a text to tokens and back, as the model's own tokeniser does it. */
+#include "attend/spec_reader.h"
 #include "base/try.h"
 #include "cli/cli.h"
 #include "cli/json_text.h"
 #include "cli/model.h"
+#include "cli/tokenize_train.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 typedef struct tokenize_options {
-    const char *model, *file, *decode;
-    bool json, no_special, parse_special, chat;
+    const char *model, *file, *decode, *output;
+    bool json, no_special, parse_special, chat, train;
+    int64_t vocabulary;
 } tokenize_options;
 
 static const cli_option options[] = {
@@ -26,6 +29,10 @@ static const cli_option options[] = {
     CLI_FLAG_OPTION(tokenize_options, chat, "chat", "as a user's message in the model's chat template"),
     CLI_TEXT_OPTION(tokenize_options, decode, "decode", "IDS",
                     "the text of these tokens, \"9259,1902\"; - reads them"),
+    CLI_FLAG_OPTION(tokenize_options, train, "train", "learn a vocabulary from the texts in these files"),
+    CLI_WHOLE_OPTION(tokenize_options, vocabulary, "vocab", 257, 1 << 24, "--train: tokens at most; 4096"),
+    CLI_OPTION(tokenize_options, output, .kind = CLI_TEXT, .name = "output", .letter = 'o', .value = "FOLDER",
+               .summary = "--train: where tokenizer.json goes"),
     CLI_FLAG_OPTION(tokenize_options, json, "json", "as JSON: {\"ids\":[..],\"text\":[..]}"),
     {0},
 };
@@ -220,13 +227,36 @@ static heed_status tokenize(const tokenize_options *wanted, const char *word)
     return status;
 }
 
+static int train(const tokenize_options *wanted, const cli_arguments *arguments)
+{
+    if (!wanted->output)
+        return cli_fail("tokenize", "--train needs -o FOLDER: where tokenizer.json goes");
+    if (!arguments->count)
+        return cli_fail("tokenize", "--train needs files with texts: heed tokenize --train TEXT -o FOLDER");
+    if (wanted->model || wanted->file || wanted->decode || wanted->no_special || wanted->parse_special ||
+        wanted->chat)
+        return cli_fail("tokenize", "--train goes with files, --vocab, -o and --json only");
+    return cli_tokenize_train(arguments, (int32_t)wanted->vocabulary, wanted->output, wanted->json)
+               ? cli_fail_message("tokenize")
+               : CLI_OK;
+}
+
 static int run(int argc, char **argv)
 {
-    tokenize_options wanted = {0};
+    tokenize_options wanted = {.vocabulary = 0};
     cli_arguments arguments;
     int status;
-    if (!cli_parse(&cli_tokenize, argc, argv, &wanted, &arguments, 0, 1, &status))
+    if (!cli_parse(&cli_tokenize, argc, argv, &wanted, &arguments, 0, CLI_ARGUMENTS, &status))
         return status;
+    if (wanted.train) {
+        wanted.vocabulary = wanted.vocabulary ? wanted.vocabulary : 4096;
+        return train(&wanted, &arguments);
+    }
+    if (wanted.vocabulary || wanted.output)
+        return cli_fail("tokenize", "--vocab and --output belong to --train");
+    if (arguments.count > 1)
+        return cli_fail("tokenize", "'%s' is one argument too many; put a text in quotes",
+                        heed_quoted(arguments.word[1], (int)strnlen(arguments.word[1], 100)).text);
     const char *word = arguments.count ? arguments.word[0] : NULL;
     if (!wanted.model)
         return cli_fail("tokenize", "-m MODEL is missing");
@@ -237,16 +267,21 @@ static int run(int argc, char **argv)
 
 const cli_command cli_tokenize = {
     .name = "tokenize",
-    .arguments = "-m MODEL [TEXT]",
-    .summary = "A text as the tokens of a model, or tokens as a text.",
-    .details = "Without TEXT, --file or --decode the text is read from standard input. Each token stands "
-               "with what it adds to the\n"
-               "text; a character of several tokens stands with the last of them. What is written in a text "
-               "stays text, also where\n"
-               "it looks like a control token, unless --parse-special says otherwise.\n",
+    .arguments = "-m MODEL [TEXT] | --train TEXTFILE... -o FOLDER",
+    .summary = "A text as the tokens of a model, or tokens as a text; learns vocabularies.",
+    .details =
+        "Without TEXT, --file or --decode the text is read from standard input. Each token stands "
+        "with what it adds to the\n"
+        "text; a character of several tokens stands with the last of them. What is written in a text "
+        "stays text, also where\n"
+        "it looks like a control token, unless --parse-special says otherwise.\n"
+        "With --train the texts give a byte-level BPE vocabulary, which other programs read too: all bytes, "
+        "\"<|endoftext|>\" as\n"
+        "token 0, and the pairs that stood together most often; the same texts give the same file.\n",
     .example = "heed tokenize -m smollm2 \"It's 12 o'clock.\"\n"
                "heed tokenize -m smollm2 --json --chat \"Hello\"\n"
-               "heed tokenize -m smollm2 --decode 19556,905",
+               "heed tokenize -m smollm2 --decode 19556,905\n"
+               "heed tokenize --train book.txt --vocab 2048 -o words",
     .options = options,
     .run = run,
 };

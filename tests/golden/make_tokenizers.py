@@ -321,6 +321,21 @@ def synthetic_wordpiece():
     write_ids("wordpiece", [t.encode(x, add_special_tokens=False).ids for x in FEW])
 
 
+def learnt():
+    """A vocabulary that the library learns from the book that heed brings along."""
+    book = os.path.join(os.path.dirname(HERE), "..", "..", "src", "eval", "texts", "alice.txt")
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    trainer = trainers.BpeTrainer(vocab_size=700, min_frequency=2, special_tokens=["<|endoftext|>"],
+                                  initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False)
+    with open(book, newline="") as f:
+        tokenizer.train_from_iterator([f.read()], trainer)
+    with open(os.path.join(HERE, "learnt.txt"), "w") as f:
+        for token, _ in sorted(tokenizer.get_vocab().items(), key=lambda x: x[1]):
+            f.write(token + "\n")
+    write_ids("learnt", [tokenizer.encode(t, add_special_tokens=False).ids for t in FEW])
+
+
 def main():
     os.makedirs(HERE, exist_ok=True)
     write_texts("plain", PLAIN)
@@ -332,10 +347,12 @@ def main():
     synthetic_sentencepiece()
     synthetic_t5()
     synthetic_wordpiece()
+    learnt()
     if len(sys.argv) > 1:
         smollm2(os.path.join(sys.argv[1], "smollm2.gguf"))
         gemma3(os.path.join(sys.argv[1], "gemma3.gguf"))
         minilm(os.path.join(sys.argv[1], "minilm"))
 
 
-main()
+if __name__ == "__main__":
+    main()
