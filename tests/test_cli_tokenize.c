@@ -90,15 +90,18 @@ static void examples_of_the_help_work_when_pasted(void **state)
     if (!fetched_model("smollm2.gguf"))
         skip();
     int lines = 0;
+    write_text("book.txt", "It was the best of times, it was the worst of times.");
     for (line = strtok(line + 9, "\n"); line; line = strtok(NULL, "\n"), lines++) {
         run("%s", line + 9);
         if (ran.status)
             fail_msg("%s: %s", line, ran.err);
     }
-    assert_int_equal(lines, 3);
-    assert_string_equal(ran.out, "Hello world");
+    assert_int_equal(lines, 4);
+    assert_int_equal(remove("words/tokenizer.json") || remove("words"), 0);
     run("tokenize -m smollm2 --json 'Hello world'");
     assert_string_equal(ran.out, "{\"ids\":[19556,905],\"text\":[\"Hello\",\" world\"]}\n");
+    run("tokenize -m smollm2 --decode 19556,905");
+    assert_string_equal(ran.out, "Hello world");
 }
 
 int main(void)
