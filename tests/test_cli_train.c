@@ -225,6 +225,27 @@ static void checkpoints_of_other_runs_are_refused(void **state)
     assert_one_sentence("checkpoint.safetensors");
 }
 
+/* A trapezoid that is made longer before its cooldown has the bits of the longer run; a cosine cannot be. */
+static void runs_can_be_made_longer(void **state)
+{
+    (void)state;
+    run("train " TINY
+        "--set schedule=trapezoid --set cooldown=4 --set steps=20 --set eval_every=2 -o longer");
+    run("train " TINY
+        "--set schedule=trapezoid --set cooldown=2 --set steps=9 --set eval_every=2 --set save_every=2 "
+        "-o short --stop-after 6");
+    assert_int_equal(ran.status, 0);
+    run("train --resume --set steps=20 --set cooldown=4 -o short");
+    if (ran.status)
+        fail_msg("%s", ran.err);
+    assert_same_run("longer", "short");
+    run("train --resume --set steps=30 -o short");
+    assert_one_sentence("step 20 of 20, and with steps = 30");
+    run("train " TINY "--set steps=9 -o cosine --stop-after 4");
+    run("train --resume --set steps=20 -o cosine");
+    assert_one_sentence("step 4 of 9");
+}
+
 /* A file may grow to 8 KiB: the checkpoint of a larger model does not fit, and the one before stays whole. */
 static void full_disks_keep_the_last_checkpoint(void **state)
 {
@@ -266,6 +287,7 @@ int main(void)
         cmocka_unit_test(wrong_configs_are_refused_with_the_nearest),
         cmocka_unit_test(losses_that_are_no_numbers_stop_the_run),
         cmocka_unit_test(checkpoints_of_other_runs_are_refused),
+        cmocka_unit_test(runs_can_be_made_longer),
         cmocka_unit_test(full_disks_keep_the_last_checkpoint),
         cmocka_unit_test(keys_and_tasks_are_listed),
     };

@@ -2,16 +2,19 @@
  * of steps done and the config's text. */
 #include "base/try.h"
 #include "model/safetensors.h"
+#include "train/schedule.h"
 #include "train/trainer.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Keys that say nothing about the weights: a run may go on with others. */
+/* Keys that say nothing about the weights, or nothing about those so far (which is looked at elsewhere): a
+ * run may go on with others. */
 static bool may_differ(const char *key)
 {
-    static const char *const free_keys[] = {"eval_every", "eval_sequences", "save_every", "log_every"};
+    static const char *const free_keys[] = {"eval_every", "eval_sequences", "save_every",
+                                            "log_every",  "steps",          "cooldown"};
     for (size_t i = 0; i < sizeof free_keys / sizeof *free_keys; i++)
         if (!strcmp(key, free_keys[i]))
             return true;
@@ -117,12 +120,17 @@ static heed_status read_tensor(const heed_safetensors *file, const heed_trainer_
     return HEED_OK;
 }
 
-static heed_status read_all(heed_trainer *trainer, const heed_safetensors *file, const char *path)
+static heed_status read_steps(const heed_safetensors *file, const char *path, int64_t *done)
 {
     const heed_file_tensor *steps = heed_safetensors_find(file, "steps");
-    int64_t done;
-    if (!steps || steps->type != HEED_I64 || steps->bytes != sizeof done)
+    if (!steps || steps->type != HEED_I64 || steps->bytes != sizeof *done)
         return heed_fail(HEED_FORMAT, "%s: it does not say how many steps were done", path);
+    TRY(heed_safetensors_read(file, steps, done));
+    return *done < 0 ? heed_fail(HEED_FORMAT, "%s: %lld steps done", path, (long long)*done) : HEED_OK;
+}
+
+static heed_status read_all(heed_trainer *trainer, const heed_safetensors *file, const char *path)
+{
     for (int i = 0; i < heed_trainer_tensors(trainer); i++) {
         const heed_trainer_tensor to = heed_trainer_tensor_at(trainer, i);
         TRY(read_tensor(file, &to, path));
@@ -131,17 +139,31 @@ static heed_status read_all(heed_trainer *trainer, const heed_safetensors *file,
         const heed_trainer_tensor to = heed_trainer_tensor_at(trainer, i);
         TRY(heed_safetensors_read(file, heed_safetensors_find(file, to.name), to.data));
     }
-    TRY(heed_safetensors_read(file, steps, &done));
-    if (done < 0)
-        return heed_fail(HEED_FORMAT, "%s: %lld steps done", path, (long long)done);
-    heed_trainer_set_steps(trainer, done);
     return HEED_OK;
+}
+
+/* A run may become longer or shorter as long as its rate does not yet depend on that. */
+static heed_status same_rates(const heed_trainer *trainer, const char *theirs, int64_t done, const char *path)
+{
+    heed_train_config config;
+    heed_train_config_start(&config);
+    TRY(heed_train_config_read(&config, theirs, path));
+    const heed_schedule now = heed_schedule_of(heed_trainer_config(trainer)),
+                        then = heed_schedule_of(&config);
+    if (heed_schedules_agree(&now, &then, done))
+        return HEED_OK;
+    return heed_fail(HEED_INVALID,
+                     "%s: the checkpoint is of step %lld of %lld, and with steps = %lld the rate would have "
+                     "been another; a "
+                     "constant schedule can be made longer, and a trapezoid before its cooldown",
+                     path, (long long)done, (long long)config.steps, (long long)now.steps);
 }
 
 heed_status heed_trainer_load(heed_trainer *trainer, const char *path)
 {
     heed_safetensors *file;
     TRY(heed_safetensors_open(&file, path));
+    int64_t done = 0;
     char *theirs = NULL, *ours = config_text(heed_trainer_config(trainer));
     heed_status status =
         ours ? read_config(file, path, &theirs) : heed_fail(HEED_NO_MEMORY, "%s: no memory", path);
@@ -150,7 +172,13 @@ heed_status heed_trainer_load(heed_trainer *trainer, const char *path)
     if (!status)
         status = all_lines_in(ours, theirs, path, "this run");
     if (!status)
+        status = read_steps(file, path, &done);
+    if (!status)
+        status = same_rates(trainer, theirs, done, path);
+    if (!status)
         status = read_all(trainer, file, path);
+    if (!status)
+        heed_trainer_set_steps(trainer, done);
     free(theirs);
     free(ours);
     heed_safetensors_close(file);

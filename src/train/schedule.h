@@ -2,7 +2,7 @@
 #ifndef HEED_TRAIN_SCHEDULE_H
 #define HEED_TRAIN_SCHEDULE_H
 
-#include <stdint.h>
+#include "train/config.h"
 
 typedef enum heed_schedule_kind {
     HEED_SCHEDULE_CONSTANT,  /* 1 */
@@ -19,6 +19,10 @@ typedef struct heed_schedule {
 } heed_schedule;
 
 const char *heed_schedule_name(int kind); /* NULL beyond the last */
+heed_schedule heed_schedule_of(const heed_train_config *config);
 double heed_schedule_factor(const heed_schedule *schedule, int64_t step);
+
+/* Whether the first `done` steps have the same rates though the runs differ in length or cooldown. */
+bool heed_schedules_agree(const heed_schedule *a, const heed_schedule *b, int64_t done);
 
 #endif

@@ -101,11 +101,7 @@ static heed_status fill_in(heed_trainer *t)
         if (!isnan(numbers[i].given))
             *numbers[i].to = (float)numbers[i].given;
     t->how.nesterov = c->nesterov;
-    t->schedule = (heed_schedule){.kind = (heed_schedule_kind)c->schedule,
-                                  .warmup = c->warmup,
-                                  .steps = c->steps,
-                                  .cooldown = c->cooldown,
-                                  .floor = c->floor};
+    t->schedule = heed_schedule_of(c);
     t->model = (heed_transformer){
         .batch = c->batch,
         .context = c->context,
