@@ -33,6 +33,7 @@ static void a_budget_for_all_changes_no_bit(void **state)
                                          "cache=h2o(share=1)",
                                          "cache=snapkv(budget=5000) > by_head",
                                          "cache=tova(share=1) > packed",
+                                         "cache=kvzip(share=1)",
                                          "cache=keydiff(budget=5000) > every(4)",
                                          "layers 1: cache=h2o(budget=5000) > chunked(50)"};
     static const char *const models[] = {"llama", "gemma3", "qwen2_window"};

@@ -130,6 +130,12 @@ typedef struct heed_policy {
     int effort; /**< what judging costs beside what it observes, in queries that meet all keys: what costs
                    more acts more rarely while decoding, see HEED_MANNER_EVERY */
     int state_floats; /**< floats that are kept beside each key and go where it goes */
+    /** Of a policy that wants a prompt to be read once more, behind itself and by nobody else seen: how many
+     * of its tokens at a time. It acts at the end of a prompt and not while decoding; the first float of a
+     * key's state is 0 until a text that holds it was repeated, and above 0 then: the largest weight that any
+     * query of the repetition, of all heads that share the key, gave it. On layers that see a window it is
+     * inf. */
+    int (*repeats)(const heed_form_state *form);
     /** state: [seen->count] rows of state_floats, `stride` floats from row to row. */
     void (*observe)(const heed_form_state *form, const heed_seen *seen, float *state, int64_t stride);
 

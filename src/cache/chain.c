@@ -132,6 +132,11 @@ static void add_wants(heed_chain *chain, int f)
         chain->observes |= HEED_OBSERVES_KEYS | HEED_OBSERVES_VALUES;
     }
     chain->effort += policy->effort;
+    if (policy->repeats) {
+        const int each = policy->repeats(form);
+        chain->repeats = chain->repeats && chain->repeats < each ? chain->repeats : each;
+        chain->prompt_only = true;
+    }
     const int window = policy->window ? policy->window(form) : 0, top = policy->top ? policy->top(form) : 0;
     chain->window = window > chain->window ? window : chain->window;
     chain->top = top > chain->top ? top : chain->top;
@@ -148,6 +153,7 @@ heed_status heed_chain_settle(heed_chain *chain)
     chain->every = 0;
     chain->effort = MOVING;
     chain->chunked = 0;
+    chain->repeats = 0;
     for (int f = 0; f < chain->forms; f++) {
         heed_form_state *form = &chain->form[f];
         const heed_policy *policy = form->form->policy;
@@ -162,6 +168,11 @@ heed_status heed_chain_settle(heed_chain *chain)
         TRY(take_manner(chain, form, seen));
         add_wants(chain, f);
     }
+    if (chain->repeats && (chain->every || chain->chunked))
+        return heed_fail(HEED_INVALID,
+                         "cache: a policy that has a prompt read once more acts at its end, so %s has no "
+                         "sense there",
+                         chain->every ? "every" : "chunked");
     if (chain->observes & HEED_OBSERVES_KEYS)
         chain->effort += UNPACKING;
     if (chain->observes & HEED_OBSERVES_BARE)

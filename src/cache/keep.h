@@ -23,6 +23,7 @@ typedef struct heed_chain {
     int64_t every;   /* 0: as its effort asks for, see heed_chain_every */
     int64_t chunked; /* 0: only at the end of a prompt */
     int64_t effort;  /* what acting costs, in queries that meet all keys */
+    int repeats;     /* tokens of the prompt that are read once more at a time; 0: it is not */
 } heed_chain;
 
 /* The chain of a cache clause (`root` from heed_spec_clauses), built for `isa` and settled. Storage types,

@@ -154,13 +154,33 @@ static void take_back(heed_session *session, int64_t sequence, int64_t before)
     heed_session_forget(session, sequence, before < heed_session_shortest(session, sequence) ? 0 : before);
 }
 
+/* Prompts that ended are read once more, where policies want it. */
+static heed_status read_again(heed_session *session, const heed_feed_item *items, int64_t count)
+{
+    for (int64_t i = 0; session->repeat.each && i < count; i++)
+        if (is_prompt(&items[i]) && items[i].reading != HEED_READ_PROMPT_PART)
+            TRY(heed_repeat_prompt(session, items[i].sequence));
+    return HEED_OK;
+}
+
 heed_status heed_feed(heed_session *session, const heed_feed_item *items, int64_t count,
                       const heed_feed_wants *wants)
 {
     wants = wants ? wants : &no_wants;
     TRY(check(session, items, count, wants));
+    TRY(heed_session_feed(session, items, count, wants));
+    const heed_status status = read_again(session, items, count);
+    for (int64_t i = 0; status && i < count; i++)
+        take_back(session, items[i].sequence,
+                  heed_session_length(session, items[i].sequence) - items[i].count);
+    return status;
+}
+
+heed_status heed_session_feed(heed_session *session, const heed_feed_item *items, int64_t count,
+                              const heed_feed_wants *wants)
+{
     for (int64_t i = 0; i < count; i++) {
-        const int64_t before = heed_session_length(session, items[i].sequence);
+        const int64_t before = session->read[items[i].sequence].count;
         session->work.before[i] = before;
         session->work.progress[i] = 0;
         if (session->cached)

@@ -60,7 +60,9 @@ static void take_queries(heed_session *session, heed_arena *arena)
     for (int64_t l = 0; l < c->layers; l++) {
         heed_session_layer *layer = &session->layer[l];
         if (layer->window)
-            layer->query = heed_arena_take(arena, (size_t)session->sequences * (size_t)layer->window,
+            layer->query = heed_arena_take(arena,
+                                           (size_t)session->sequences * (size_t)layer->window +
+                                               (session->repeat.each ? (size_t)layer->window : 0),
                                            (size_t)(c->heads * c->head_dim) * sizeof(float));
     }
 }
@@ -106,6 +108,7 @@ void heed_session_take_work(heed_session *session, heed_arena *arena)
     take_capture(session, arena, most);
     take_queries(session, arena);
     heed_prune_take(session, arena);
+    heed_repeat_take(session, arena);
     heed_keep_take_room(session, &work->keep, arena);
 }
 
@@ -169,9 +172,9 @@ static heed_status take_tables(heed_session *session)
     session->reach = heed_allocate(layers, (size_t)c->kv_heads * sizeof *session->reach);
     session->chain = heed_allocate(layers, (size_t)c->kv_heads * sizeof *session->chain);
     session->team = heed_allocate(layers, (size_t)c->kv_heads * sizeof *session->team);
-    session->past = heed_allocate(sequences, layers * sizeof *session->past);
-    session->read = heed_allocate(sequences, sizeof *session->read);
-    session->memories = heed_allocate(sequences, (layers + 1) * sizeof *session->memories);
+    session->past = heed_allocate(sequences + 1, layers * sizeof *session->past);
+    session->read = heed_allocate(sequences + 1, sizeof *session->read);
+    session->memories = heed_allocate(sequences + 1, (layers + 1) * sizeof *session->memories);
     if (!session->memories || !session->kind || !session->layer || !session->reach || !session->past ||
         !session->read || !session->chain || !session->team)
         return heed_fail(HEED_NO_MEMORY, "no memory for a session");
@@ -200,7 +203,7 @@ static heed_status build(heed_session *session, const heed_session_options *opti
                                         .heads = c->kv_heads,
                                         .dim = c->head_dim,
                                         .value_dim = c->head_dim,
-                                        .sequences = session->sequences,
+                                        .sequences = session->sequences + (session->repeat.each > 0),
                                         .folder = session->offload,
                                         .resident = options->resident_bytes,
                                         .threads = session->threads,
@@ -262,7 +265,8 @@ void heed_session_free(heed_session *session)
         free(kind->prompt);
     }
     free(session->kind);
-    for (int64_t s = 0; session->read && s < session->sequences; s++)
+    heed_repeat_free(&session->repeat);
+    for (int64_t s = 0; session->read && s <= session->sequences; s++)
         free(session->read[s].token);
     for (int64_t l = 0; session->layer && l < session->model->config.layers; l++) {
         free(session->layer[l].text);

@@ -7,6 +7,7 @@
 #include "model/attention.h"
 #include "model/prune.h"
 #include "model/reach.h"
+#include "model/repeat.h"
 #include "model/session_keep.h"
 #include "model/session_recall.h"
 #include "model/weights.h"
@@ -134,13 +135,14 @@ struct heed_session {
     char *offload;             /* folder of the file of pages; NULL: there is none */
     bool cached;      /* keys are kept; else attention looks both ways and a sequence is read at once */
     heed_pages pages; /* where they are */
-    heed_past *past;  /* [sequences, layers] */
-    heed_read *read;  /* [sequences] */
+    heed_past *past;  /* [sequences + 1, layers] the last one is spare, for what is read aside */
+    heed_read *read;  /* [sequences + 1] */
     heed_work work;
     heed_chain *chain; /* [layers, kv_heads] */
     int *team;         /* [layers, kv_heads] */
     heed_wants_of_policies wants;
     heed_prune prune;       /* which tokens of prompts go on to later layers */
+    heed_repeat repeat;     /* prompts that are read once more */
     bool recalls;           /* some layer's selector has a memory */
     int64_t chosen_unit;    /* keys of the blocks that the last selection layer so far hands on */
     heed_memory *memories;  /* [sequences, layers + 1]; the last is for what layers hand on */
@@ -161,6 +163,12 @@ typedef struct heed_step {
     int64_t pieces, singles, rows;
     const heed_feed_wants *wants;
 } heed_step;
+
+/* As heed_feed, of items that were checked; sequence `sequences` is a spare one. feed.c */
+heed_status heed_session_feed(heed_session *session, const heed_feed_item *items, int64_t count,
+                              const heed_feed_wants *wants);
+/* As heed_session_share, of sequences and a length that were checked. session_change.c */
+heed_status heed_session_copy(heed_session *session, int64_t from, int64_t to, int64_t length);
 
 heed_status heed_session_read(heed_session *session, const heed_step *step);
 /* Its parts: x of the tokens; layers from..to-1; hidden states and logits. */

@@ -66,6 +66,7 @@ heed_status heed_session_serve_chains(heed_session *session, int64_t l, heed_ses
         kind->mass |= chain->merges;
         kind->with |= chain->observes & HEED_OBSERVES_SUMS ? HEED_WITH_KEY_SUMS : 0u;
         kind->with |= chain->observes & HEED_OBSERVES_TOP ? HEED_WITH_TOP : 0u;
+        kind->with |= chain->repeats && !heed_reach_ends(layer->reach[g]) ? HEED_WITH_WEIGHTS : 0u;
         kind->top = chain->top > kind->top ? chain->top : kind->top;
         layer->window = chain->window > layer->window ? chain->window : layer->window;
         if (chain->observes & HEED_OBSERVES_WEIGHTS && chain->window > kind->window)

@@ -115,6 +115,11 @@ heed_status heed_session_share(heed_session *session, int64_t from, int64_t to, 
     TRY(check_cut(session, from, length));
     if (from == to)
         return heed_session_cut(session, to, length);
+    return heed_session_copy(session, from, to, length);
+}
+
+heed_status heed_session_copy(heed_session *session, int64_t from, int64_t to, int64_t length)
+{
     TRY(heed_session_grow_tokens(session, to, length));
     heed_session_forget(session, to, 0);
     TRY(heed_pages_share(&session->pages, from, to));

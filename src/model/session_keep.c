@@ -96,11 +96,12 @@ static heed_moment moment_of(const heed_piece *piece)
     return !piece->prompt ? HEED_DECODING : piece->ends ? HEED_PROMPT_ENDS : HEED_IN_PROMPT;
 }
 
-/* Whether the chain of a kv head, and those like it, have something to do. */
-static bool is_due(const heed_session *session, int64_t l, const heed_piece *piece, int64_t kv_head)
+bool heed_session_is_due(const heed_session *session, int64_t l, const heed_piece *piece, int64_t kv_head)
 {
     const heed_session_layer *layer = &session->layer[l];
     const heed_chain *chain = &layer->chain[kv_head];
+    if (chain->repeats && !session->repeat.done)
+        return false;
     const heed_past *past = heed_past_of(session, piece->sequence, l);
     const int64_t read = piece->first + piece->count;
     int64_t held = 0, alike = 0, from;
@@ -399,7 +400,7 @@ static heed_status act(heed_session *session, int64_t l, const heed_piece *piece
     heed_keep_room *room = &session->work.keep;
     heed_past *past = heed_past_of(session, piece->sequence, l);
     for (int64_t g = 0; g < c->kv_heads; g++)
-        room->chain[g] = is_due(session, l, piece, g) ? &layer->chain[g] : &idle;
+        room->chain[g] = heed_session_is_due(session, l, piece, g) ? &layer->chain[g] : &idle;
     drop_out_of_reach(session, l, piece);
     const int64_t queries = gather_queries(session, l, piece), dim = c->head_dim;
     placing places = {session, kind->rung[0], past->offset};
@@ -441,6 +442,6 @@ heed_status heed_session_settle(heed_session *session, int64_t l, const heed_pie
     const heed_session_layer *layer = &session->layer[l];
     bool due = false;
     for (int64_t g = 0; layer->chain && g < session->model->config.kv_heads && !due; g++)
-        due = layer->team[g] == g && is_due(session, l, piece, g);
+        due = layer->team[g] == g && heed_session_is_due(session, l, piece, g);
     return due ? act(session, l, piece) : HEED_OK;
 }

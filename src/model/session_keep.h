@@ -52,6 +52,9 @@ void heed_session_note_queries(struct heed_session *session, int64_t layer, cons
 /* Hands what was captured of a piece on to the layer's chains; `queries` are those of the plan that ran. */
 void heed_session_observe(struct heed_session *session, int64_t layer, const struct heed_piece *piece,
                           int64_t queries);
+/* Whether the chain of a kv head, and those like it, have something to do after a piece. */
+bool heed_session_is_due(const struct heed_session *session, int64_t layer, const struct heed_piece *piece,
+                         int64_t kv_head);
 /* After a layer's attention to a piece: drops keys where a policy is due. */
 heed_status heed_session_settle(struct heed_session *session, int64_t layer, const struct heed_piece *piece);
 

@@ -198,6 +198,12 @@ static void choose_keeping(const heed_session *session, const heed_spec *spec, h
         kind->most = most;
 }
 
+/* A prompt that is read once more stands behind itself meanwhile. */
+static void make_room_for_repeats(const heed_session *session, heed_session_kind *kind)
+{
+    kind->most += session->repeat.room;
+}
+
 /* Sequences may read on for ever when no layer needs all that was read. */
 static void choose_limit(heed_session *session)
 {
@@ -257,6 +263,7 @@ static heed_status plan_layer(heed_session *session, const heed_session_options 
                               .value_type = attention->values};
     attention->plain = attention->prompt = NULL;
     choose_keeping(session, attention->spec, layer, &kind);
+    make_room_for_repeats(session, &kind);
     if (session->prune.form && l == session->prune.layer)
         kind.with |= HEED_WITH_KEY_SUMS;
     if (session->prune.form && l > session->prune.layer) { /* places that do not follow one another */
@@ -305,6 +312,8 @@ heed_status heed_session_plan(heed_session *session, const heed_session_options 
     heed_status status = HEED_OK;
     for (int64_t l = 0; l < layers && !status; l++)
         status = read_spec(session, options, l, &attention[l]);
+    if (!status)
+        status = heed_repeat_find(session);
     if (!status) {
         choose_rungs(session);
         choose_limit(session);
