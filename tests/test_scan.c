@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BATCH = 2, MOST_DIM = 24, MOST_VALUES = 60, SLOTS = 3 };
+enum { BATCH = 2, MOST_DIM = 24, MOST_VALUES = 60, MOST_TOKENS = 150, SLOTS = 3 };
 
 /* The tensors of one head at one token, in double. */
 typedef struct token {
@@ -25,9 +25,12 @@ typedef double matrix[MOST_DIM][MOST_VALUES];
 typedef struct definition {
     const char *spec;
     bool sums; /* the output is a weighted mean over all tokens so far */
-    double (*weight)(const sizes *s, const double *q, const double *k); /* of a pair, where `sums` */
+    double (*weight)(const sizes *s, const double *q,
+                     const double *k); /* of a pair, where `sums`; NULL: exp(beta) */
     void (*update)(const sizes *s, const token *at, matrix S);
     void (*query)(const sizes *s, const double *q, double *to); /* NULL: q / sqrt(D) */
+    /* of whole texts, where it is no update of S: rows of one head */
+    void (*text)(const sizes *s, int tokens, const token *at, double *out);
 } definition;
 
 static double dot(const double *a, const double *b, int n)
@@ -70,6 +73,43 @@ static double based_weight(const sizes *s, const double *q, const double *k)
 {
     const double x = dot(q, k, s->dim) / sqrt(s->dim);
     return 1 + x + x * x / 2;
+}
+
+/* The row's standard deviations, 1 and 1, and its constants. */
+static double lln_weight(const sizes *s, const double *q, const double *k)
+{
+    const double spread = sqrt((1 + 0.3549) / (2 * 0.1486));
+    double sum = 0;
+    for (int i = 0; i < s->dim; i++)
+        sum += exp(spread * q[i]) * exp(spread * k[i]);
+    return sum;
+}
+
+static void standard(const double *x, int n, double *to)
+{
+    double mean = 0, squares = 0;
+    for (int i = 0; i < n; i++)
+        mean += x[i] / n;
+    for (int i = 0; i < n; i++)
+        squares += (x[i] - mean) * (x[i] - mean) / n;
+    for (int i = 0; i < n; i++)
+        to[i] = (x[i] - mean) / (sqrt(squares) + 1e-6);
+}
+
+/* sum of s^l / l! up to p */
+static double taylor_weight(const sizes *s, const double *q, const double *k, int p)
+{
+    double a[MOST_DIM], b[MOST_DIM], term = 1, sum = 1;
+    standard(q, s->dim, a);
+    standard(k, s->dim, b);
+    for (int l = 1; l <= p; l++)
+        sum += term *= dot(a, b, s->dim) / l;
+    return sum;
+}
+
+static double fast_weight(const sizes *s, const double *q, const double *k)
+{
+    return taylor_weight(s, q, k, 2);
 }
 
 static void fade(const sizes *s, matrix S, double all, const double *log_each)
@@ -115,6 +155,12 @@ static void lightning(const sizes *s, const token *at, matrix S)
         k[i] = swish(at->k[i]);
     fade(s, S, exp(-8.0 * s->head / s->heads * (1 - 1.0 / 3)), NULL);
     add(s, S, 1, k, at->v);
+}
+
+static void bare_lightning(const sizes *s, const token *at, matrix S)
+{
+    fade(s, S, exp(-8.0 * s->head / s->heads * (1 - 1.0 / 3)), NULL);
+    add(s, S, 1, at->k, at->v);
 }
 
 static void swish_query(const sizes *s, const double *q, double *to)
@@ -223,22 +269,149 @@ static void gsa(const sizes *s, const token *at, const double *q, matrix S, doub
             out[c] += weight[r] / sum * S[r][s->dim + c];
 }
 
+static double sigmoid(double x)
+{
+    return 1 / (1 + exp(-x));
+}
+
+/* y = x S */
+static void read_matrix(const sizes *s, matrix S, const double *x, double *y)
+{
+    memset(y, 0, (size_t)s->value_dim * sizeof *y);
+    for (int r = 0; r < s->dim; r++)
+        for (int c = 0; c < s->value_dim; c++)
+            y[c] += x[r] * S[r][c];
+}
+
+/* The memory learns by the gradient at its start of the chunk. */
+static void learn(const sizes *s, int tokens, const token *at, int chunk, bool normed, double *out)
+{
+    static matrix M, momentum, start;
+    memset(M, 0, sizeof M);
+    memset(momentum, 0, sizeof momentum);
+    for (int t = 0; t < tokens; t++, out += s->value_dim) {
+        const double eta = sigmoid(at[t].gate[0]), theta = sigmoid(at[t].gate[1]),
+                     alpha = sigmoid(at[t].gate[2]);
+        double k[MOST_DIM], q[MOST_DIM], wrong[MOST_VALUES];
+        memcpy(k, at[t].k, (size_t)s->dim * sizeof *k);
+        memcpy(q, at[t].q, (size_t)s->dim * sizeof *q);
+        if (normed) {
+            unit(at[t].k, s->dim, k);
+            unit(at[t].q, s->dim, q);
+        }
+        if (t % chunk == 0)
+            memcpy(start, M, sizeof M);
+        read_matrix(s, start, k, wrong);
+        for (int c = 0; c < s->value_dim; c++)
+            wrong[c] -= at[t].v[c];
+        fade(s, momentum, eta, NULL);
+        add(s, momentum, -2 * theta, k, wrong);
+        fade(s, M, 1 - alpha, NULL);
+        for (int r = 0; r < s->dim; r++)
+            for (int c = 0; c < s->value_dim; c++)
+                M[r][c] += momentum[r][c];
+        read_matrix(s, M, q, out);
+    }
+}
+
+static void titans(const sizes *s, int tokens, const token *at, double *out)
+{
+    learn(s, tokens, at, 1, true, out);
+}
+
+static void titans_by_chunks(const sizes *s, int tokens, const token *at, double *out)
+{
+    learn(s, tokens, at, 5, false, out);
+}
+
+static void turn(const double *x, int place, double base, int n, double *y)
+{
+    memcpy(y, x, (size_t)n * sizeof *y);
+    for (int i = 0; base > 0 && i < n / 2; i++) {
+        const double a = place * pow(base, -2.0 * i / n);
+        y[i] = x[i] * cos(a) - x[i + n / 2] * sin(a);
+        y[i + n / 2] = x[i] * sin(a) + x[i + n / 2] * cos(a);
+    }
+}
+
+/* Segment by segment; the memory before a segment is made of all keys and values before it anew. */
+static void segments(const sizes *s, int tokens, const token *at, int n, bool delta, double base, double *out)
+{
+    static matrix M, before;
+    double z[MOST_DIM] = {0}, was[MOST_DIM], x[MOST_DIM], y[MOST_VALUES];
+    memset(M, 0, sizeof M);
+    for (int t = 0; t < tokens; t++, out += s->value_dim) {
+        const int first = t / n * n;
+        double q[MOST_DIM], k[MOST_DIM], sum = 0, norm = 0, local[MOST_VALUES] = {0};
+        if (t == first && t > 0) {
+            memcpy(before, M, sizeof M);
+            memcpy(was, z, sizeof z);
+            for (int j = first - n; j < first; j++) {
+                double old = 0;
+                for (int i = 0; i < s->dim; i++) {
+                    x[i] = elu(at[j].k[i]);
+                    old += x[i] * was[i];
+                    z[i] += x[i];
+                }
+                read_matrix(s, before, x, y);
+                for (int c = 0; c < s->value_dim; c++)
+                    y[c] = at[j].v[c] - (delta && first > n ? y[c] / old : 0);
+                add(s, M, 1, x, y);
+            }
+        }
+        turn(at[t].q, t - first, base, s->dim, q);
+        for (int j = first; j <= t; j++) {
+            turn(at[j].k, j - first, base, s->dim, k);
+            const double w = exp(dot(q, k, s->dim) / sqrt(s->dim));
+            sum += w;
+            for (int c = 0; c < s->value_dim; c++)
+                local[c] += w * at[j].v[c];
+        }
+        for (int i = 0; i < s->dim; i++) {
+            x[i] = elu(at[t].q[i]);
+            norm += x[i] * z[i];
+        }
+        read_matrix(s, M, x, y);
+        for (int c = 0; c < s->value_dim; c++)
+            out[c] =
+                sigmoid(at[t].beta) * (first ? y[c] / norm : 0) + (1 - sigmoid(at[t].beta)) * local[c] / sum;
+    }
+}
+
+static void infini(const sizes *s, int tokens, const token *at, double *out)
+{
+    segments(s, tokens, at, 16, false, 10000, out);
+}
+
+static void infini_delta(const sizes *s, int tokens, const token *at, double *out)
+{
+    segments(s, tokens, at, 3, true, 0, out);
+}
+
 static const definition definitions[] = {
-    {"scan=gsa(slots=3)", false, NULL, NULL, NULL},
-    {"scan=linear", true, linear_weight, NULL, NULL},
-    {"scan=linear(map=exp)", true, exp_weight, NULL, NULL},
-    {"scan=based", true, based_weight, NULL, NULL},
-    {"scan=retention", false, NULL, retention, NULL},
-    {"scan=lightning", false, NULL, lightning, swish_query},
-    {"scan=simple_gla", false, NULL, simple_gla, NULL},
-    {"scan=mamba2", false, NULL, mamba2, plain_query},
-    {"scan=gla", false, NULL, gla, NULL},
-    {"scan=hgrn2", false, NULL, hgrn2, plain_query},
-    {"scan=delta", false, NULL, delta, unit_query},
-    {"scan=delta(norm=none)", false, NULL, bare_delta, NULL},
-    {"scan=gated_delta", false, NULL, gated_delta, unit_query},
-    {"scan=kda", false, NULL, kda, unit_query},
-    {"scan=rwkv7", false, NULL, rwkv7, plain_query},
+    {"scan=gsa(slots=3)", false, NULL, NULL, NULL, NULL},
+    {"scan=linear", true, linear_weight, NULL, NULL, NULL},
+    {"scan=linear(map=exp)", true, exp_weight, NULL, NULL, NULL},
+    {"scan=based", true, based_weight, NULL, NULL, NULL},
+    {"scan=fast", true, fast_weight, NULL, NULL, NULL},
+    {"scan=lln", true, lln_weight, NULL, NULL, NULL},
+    {"scan=aaren", true, NULL, NULL, NULL, NULL},
+    {"scan=lightning(map=none)", false, NULL, bare_lightning, plain_query, NULL},
+    {"scan=retention", false, NULL, retention, NULL, NULL},
+    {"scan=lightning", false, NULL, lightning, swish_query, NULL},
+    {"scan=simple_gla", false, NULL, simple_gla, NULL, NULL},
+    {"scan=mamba2", false, NULL, mamba2, plain_query, NULL},
+    {"scan=gla", false, NULL, gla, NULL, NULL},
+    {"scan=hgrn2", false, NULL, hgrn2, plain_query, NULL},
+    {"scan=delta", false, NULL, delta, unit_query, NULL},
+    {"scan=delta(norm=none)", false, NULL, bare_delta, NULL, NULL},
+    {"scan=gated_delta", false, NULL, gated_delta, unit_query, NULL},
+    {"scan=kda", false, NULL, kda, unit_query, NULL},
+    {"scan=rwkv7", false, NULL, rwkv7, plain_query, NULL},
+    {.spec = "scan=titans", .text = titans},
+    {.spec = "scan=titans(chunk=5, norm=none)", .text = titans_by_chunks},
+    {.spec = "scan=infini(segment=16)", .text = infini},
+    {.spec = "scan=infini(segment=3, update=delta, base=0)", .text = infini_delta},
 };
 enum { DEFINITIONS = sizeof definitions / sizeof *definitions };
 
@@ -277,7 +450,7 @@ static double value_of(int which, test_random *random)
 static data make(const char *spec, int64_t heads, int64_t kv_heads, int64_t tokens, int64_t dim,
                  int64_t value_dim, uint64_t seed)
 {
-    data d = {.slots = strstr(spec, "gsa"),
+    data d = {.slots = strstr(spec, "gsa") || strstr(spec, "titans"),
               .problem = {.batch = BATCH,
                           .heads = heads,
                           .kv_heads = kv_heads,
@@ -306,6 +479,12 @@ static void drop(data *d)
     }
 }
 
+/* As many as query heads where they have to be. */
+static int64_t kv_heads_of(const char *spec, int64_t heads, int64_t kv_heads)
+{
+    return strstr(spec, "aaren") ? heads : kv_heads;
+}
+
 static bool is_read(const heed_scan_plan *plan, int which)
 {
     const unsigned flags = heed_scan_flags(plan);
@@ -314,8 +493,8 @@ static bool is_read(const heed_scan_plan *plan, int which)
                                      [BETA] = HEED_SCAN_READS_BETA,
                                      [ERASE] = HEED_SCAN_READS_ERASE,
                                      [RATE] = HEED_SCAN_READS_RATE};
-    if (which == K)
-        return !(flags & HEED_SCAN_NO_KEYS);
+    if (which == K || which == Q)
+        return !(flags & (which == K ? HEED_SCAN_NO_KEYS : HEED_SCAN_NO_QUERIES));
     return !reads[which] || flags & reads[which];
 }
 
@@ -352,7 +531,8 @@ static void weighted_mean(const definition *f, const sizes *s, const data *d, in
 {
     double all = 0;
     for (int64_t j = 0; j <= t; j++) {
-        const double w = f->weight(s, row_at(d, Q, b, h, t), row_at(d, K, b, g, j));
+        const double w = f->weight ? f->weight(s, row_at(d, Q, b, h, t), row_at(d, K, b, g, j))
+                                   : exp(*row_at(d, BETA, b, g, j));
         all += w;
         for (int c = 0; c < s->value_dim; c++)
             out[c] += w * row_at(d, V, b, g, j)[c];
@@ -371,6 +551,18 @@ static void define(const definition *f, const data *d, double *out)
         const sizes s = {(int)p->dim, (int)p->value_dim, (int)g, (int)p->kv_heads};
         static matrix S;
         memset(S, 0, sizeof S);
+        if (f->text) {
+            token all[MOST_TOKENS];
+            for (int64_t t = 0; t < p->tokens; t++)
+                all[t] = (token){.q = row_at(d, Q, b, h, t),
+                                 .k = row_at(d, K, b, g, t),
+                                 .v = row_at(d, V, b, g, t),
+                                 .gate = row_at(d, GATE, b, g, t),
+                                 .beta = *row_at(d, BETA, b, g, t)};
+            f->text(&s, (int)p->tokens, all, out);
+            out += p->tokens * p->value_dim;
+            continue;
+        }
         for (int64_t t = 0; t < p->tokens; t++, out += p->value_dim) {
             double q[MOST_DIM];
             const token at = {row_at(d, Q, b, h, t),      row_at(d, K, b, g, t),     row_at(d, V, b, g, t),
@@ -427,7 +619,8 @@ static void each_form_is_its_formula(void **state)
     (void)state;
     for (const heed_isa *isa = test_isas(); *isa; isa++)
         for (int f = 0; f < DEFINITIONS; f++) {
-            data d = make(definitions[f].spec, 4, f % 2 ? 2 : 4, f % 3 ? 130 : 9, f % 2 ? 8 : 13,
+            data d = make(definitions[f].spec, 4, kv_heads_of(definitions[f].spec, 4, f % 2 ? 2 : 4),
+                          f % 3 ? 130 : 9, f % 2 ? 8 : 13,
                           f == 2  ? 32
                           : f % 3 ? 40
                                   : 5,
@@ -449,14 +642,15 @@ static void cut_anywhere_it_gives_the_same_bits(void **state)
 {
     (void)state;
     for (int f = 0; f < DEFINITIONS; f++) {
-        data d = make(definitions[f].spec, 2, 1, 150, 8, f == 2 ? 32 : 36, (uint64_t)f + 50);
+        data d = make(definitions[f].spec, 2, kv_heads_of(definitions[f].spec, 2, 1), 150, 8,
+                      f == 2 ? 32 : 36, (uint64_t)f + 50);
         test_random random = {7};
         float *whole = malloc((size_t)d.floats[OUT] * sizeof *whole), *x[TENSORS];
         memcpy(x, d.x, sizeof x);
         x[OUT] = whole;
         heed_scan_plan *plan = plan_of(definitions[f].spec, &d, HEED_ISA_AUTO, 2, false);
         heed_scan_plan *alone = plan_of(definitions[f].spec, &d, HEED_ISA_AUTO, 1, false);
-        const int64_t floats = BATCH * heed_scan_state_floats(plan);
+        const int64_t floats = BATCH * d.problem.kv_heads * heed_scan_state_floats(plan);
         float *end = calloc((size_t)floats, sizeof *end), *carried = calloc((size_t)floats, sizeof *end);
         heed_scan_tensors t = tensors_of(plan, &d, x, 0, 150);
         t.state = end;
@@ -498,7 +692,8 @@ static void gradients_are_finite_differences(void **state)
     (void)state;
     for (const heed_isa *isa = test_isas(); *isa; isa++)
         for (int f = 0; f < DEFINITIONS; f++) {
-            data d = make(definitions[f].spec, 2, f % 2 ? 1 : 2, f % 4 ? 7 : 70, 4,
+            data d = make(definitions[f].spec, 2, kv_heads_of(definitions[f].spec, 2, f % 2 ? 1 : 2),
+                          f % 4 ? 7 : 70, 4,
                           f == 2  ? 32
                           : f % 2 ? 3
                                   : 34,
@@ -623,6 +818,162 @@ static void slots_that_keep_a_token_each_are_attention(void **state)
     drop(&d);
 }
 
+static void run_of(const char *spec, data *d)
+{
+    heed_scan_plan *plan = plan_of(spec, d, HEED_ISA_AUTO, 1, false);
+    const heed_scan_tensors t = tensors_of(plan, d, d->x, 0, d->problem.tokens);
+    assert_int_equal(heed_scan(plan, &t), HEED_OK);
+    heed_scan_free(plan);
+}
+
+/* eta = alpha = 0: the delta rule with beta = 2 theta. */
+static void a_memory_without_momentum_is_the_delta_rule(void **state)
+{
+    (void)state;
+    data d = make("titans", 2, 2, 90, 8, 20, 15);
+    float *first = malloc((size_t)d.floats[OUT] * sizeof *first);
+    for (int64_t i = 0; i < d.floats[BETA]; i++) {
+        d.x[GATE][3 * i] = d.x[GATE][3 * i + 2] = -INFINITY;
+        d.x[GATE][3 * i + 1] = -1 - d.x[BETA][i];
+        d.x[BETA][i] = 2 / (1 + expf(1 + d.x[BETA][i]));
+    }
+    run_of("scan=titans", &d);
+    memcpy(first, d.x[OUT], (size_t)d.floats[OUT] * sizeof *first);
+    run_of("scan=delta(scale=1)", &d);
+    for (int64_t i = 0; i < d.floats[OUT]; i++)
+        assert_float_equal(d.x[OUT][i], first[i], 2e-5);
+    free(first);
+    drop(&d);
+}
+
+/* Only local: a segment that holds all is softmax attention, others are attention of blocks. A lone pair
+ * that comes twice counts once by the delta rule. */
+static void a_compressive_memory_at_its_ends(void **state)
+{
+    (void)state;
+    data d = make("", 1, 1, 12, 4, 3, 16);
+    for (int64_t i = 0; i < d.floats[BETA]; i++)
+        d.x[BETA][i] = -INFINITY;
+    run_of("scan=infini(segment=6, base=0)", &d);
+    for (int64_t b = 0; b < BATCH; b++)
+        for (int64_t t = 0; t < 12; t++)
+            for (int c = 0; c < 3; c++) {
+                double sum = 0, want = 0;
+                for (int64_t j = t / 6 * 6; j <= t; j++) {
+                    const double w = exp(dot(row_at(&d, Q, b, 0, t), row_at(&d, K, b, 0, j), 4) / 2);
+                    sum += w;
+                    want += w * row_at(&d, V, b, 0, j)[c];
+                }
+                assert_float_equal(d.x[OUT][(b * 12 + t) * 3 + c], want / sum, 1e-5);
+            }
+    for (int64_t i = 0; i < d.floats[BETA]; i++) {
+        d.x[BETA][i] = INFINITY;
+        memcpy(d.x[K] + 4 * i, d.x[K], 4 * sizeof(float));
+        memcpy(d.x[V] + 3 * i, d.x[V], 3 * sizeof(float));
+    }
+    run_of("scan=infini(segment=1, update=delta)", &d);
+    for (int64_t i = 3; i < 9; i++) /* z counts every key, M the pair once */
+        assert_float_equal(d.x[OUT][i] * (i / 3), d.x[V][i % 3], 1e-4);
+    drop(&d);
+}
+
+/* Scores as large as 1e4 of either sign: softmax over the prefix. */
+static void a_prefix_scan_is_softmax_whatever_the_scores(void **state)
+{
+    (void)state;
+    data d = make("aaren", 1, 1, 300, 1, 5, 31);
+    for (int64_t i = 0; i < d.floats[BETA]; i++)
+        d.x[BETA][i] =
+            (float)(i % 3 ? 1e4 * sin((double)i) : 1e4 * sin((double)(i / 7)) + 0.3 * (double)(i % 5));
+    heed_scan_plan *plan = plan_of("scan=aaren", &d, HEED_ISA_AUTO, 1, false);
+    const heed_scan_tensors t = tensors_of(plan, &d, d.x, 0, 300);
+    assert_int_equal(heed_scan(plan, &t), HEED_OK);
+    for (int64_t b = 0; b < BATCH; b++)
+        for (int64_t n = 0; n < 300; n++) {
+            const float *s = d.x[BETA] + b * 300;
+            double most = -1e30, sum = 0, want[5] = {0};
+            for (int64_t j = 0; j <= n; j++)
+                most = fmax(most, s[j]);
+            for (int64_t j = 0; j <= n; j++) {
+                const double w = exp(s[j] - most);
+                sum += w;
+                for (int c = 0; c < 5; c++)
+                    want[c] += w * row_at(&d, V, b, 0, j)[c];
+            }
+            for (int c = 0; c < 5; c++)
+                assert_float_equal(d.x[OUT][(b * 300 + n) * 5 + c], want[c] / sum, 1e-5);
+        }
+    heed_scan_free(plan);
+    drop(&d);
+}
+
+/* Variance of ln A over pairs of rows of standard deviation `size`, D 64: of softmax it is that of q·k /
+ * sqrt(D). */
+static double spread_of_logs(double (*weight)(const sizes *s, const double *q, const double *k), double size)
+{
+    enum { D = 64, PAIRS = 4000 };
+    const sizes s = {D, 1, 0, 1};
+    test_random random = {3};
+    double mean = 0, squares = 0;
+    for (int i = 0; i < PAIRS; i++) {
+        double q[D], k[D];
+        for (int c = 0; c < D; c++) {
+            q[c] = size * random_normal(&random);
+            k[c] = size * random_normal(&random);
+        }
+        const double x = weight ? log(weight(&s, q, k)) : dot(q, k, D) / sqrt(D);
+        mean += x / PAIRS;
+        squares += x * x / PAIRS;
+    }
+    return squares - mean * mean;
+}
+
+static double lln_size;
+
+static double matched(const sizes *s, const double *q, const double *k)
+{
+    const double st = sqrt((pow(lln_size, 4) + 0.3549) / (2 * 0.1486)) / lln_size;
+    double sum = 0;
+    for (int i = 0; i < s->dim; i++)
+        sum += exp(st * (q[i] + k[i]));
+    return sum;
+}
+
+/* Over the row's range of sq^2 sk^2 the spread stays near softmax's; of elu features it does not. */
+static void log_normal_features_spread_as_softmax(void **state)
+{
+    (void)state;
+    const double products[] = {0.5, 1, 2};
+    for (int i = 0; i < 3; i++) {
+        lln_size = pow(products[i], 0.25);
+        const double softmax = spread_of_logs(NULL, lln_size),
+                     ratio = spread_of_logs(matched, lln_size) / softmax;
+        const double elu_ratio = spread_of_logs(linear_weight, lln_size) / softmax;
+        if (!(ratio > 1 / 1.5 && ratio < 1.5) || !(elu_ratio < 0.05))
+            fail_msg("%g: log-normal %g, elu %g of softmax's", products[i], ratio, elu_ratio);
+    }
+}
+
+/* To a high power the weights of standardised rows are softmax's. */
+static void taylor_weights_of_a_high_power_are_exponentials(void **state)
+{
+    (void)state;
+    const sizes s = {4, 1, 0, 1};
+    test_random random = {4};
+    for (int i = 0; i < 100; i++) {
+        double q[4], k[4], a[4], b[4];
+        for (int c = 0; c < 4; c++) {
+            q[c] = random_normal(&random);
+            k[c] = random_normal(&random);
+        }
+        standard(q, 4, a);
+        standard(k, 4, b);
+        const double want = exp(dot(a, b, 4));
+        assert_true(fabs(taylor_weight(&s, q, k, 20) - want) < 1e-6 * want + 1e-6);
+        assert_true(taylor_weight(&s, q, k, 2) >= 0.5);
+    }
+}
+
 static void no_overflow_in_long_runs(void **state)
 {
     (void)state;
@@ -689,6 +1040,11 @@ int main(void)
         cmocka_unit_test(the_delta_rule_replaces_what_stood_there),
         cmocka_unit_test(end_points_meet),
         cmocka_unit_test(slots_that_keep_a_token_each_are_attention),
+        cmocka_unit_test(a_memory_without_momentum_is_the_delta_rule),
+        cmocka_unit_test(a_compressive_memory_at_its_ends),
+        cmocka_unit_test(a_prefix_scan_is_softmax_whatever_the_scores),
+        cmocka_unit_test(log_normal_features_spread_as_softmax),
+        cmocka_unit_test(taylor_weights_of_a_high_power_are_exponentials),
         cmocka_unit_test(no_overflow_in_long_runs),
         cmocka_unit_test(what_makes_no_sense_is_refused),
     };

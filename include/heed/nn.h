@@ -190,7 +190,7 @@ typedef struct heed_nn_recurrence {
         rate; /**< [batch, n, kv_heads dim]; gate of forms with slots: kv_heads slots */
 } heed_nn_recurrence;
 
-/** q [batch, n, heads dim], k [batch, n, kv_heads dim] or HEED_NO_INPUT for forms without, v [batch, n,
+/** q [batch, n, heads dim] and k [batch, n, kv_heads dim], or HEED_NO_INPUT for forms without, v [batch, n,
  * kv_heads e]: [batch, n, heads e]. */
 HEED_API heed_variable heed_nn_scan(heed_graph *graph, heed_variable q, heed_variable k, heed_variable v,
                                     const heed_nn_recurrence *how);

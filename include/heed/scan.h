@@ -33,6 +33,12 @@ enum heed_scan_reads {
     /** The state is `channels` slots of a key and a value each, both written as `key` and `keep` say, and
      * read by a softmax over the slots; gate is [batch, G, N, channels], and queries keep their dim. */
     HEED_SCAN_SLOTS = 256,
+    HEED_SCAN_NO_QUERIES = 512, /**< q is not read: the state is read as it is, so heads is kv_heads */
+    /** beta is the score of the token, any number, and not a share. */
+    HEED_SCAN_SCORES = 1024,
+    HEED_SCAN_MIXES = 2048, /**< beta is a number of the head: the logit of what share the state has */
+    /** gate is [batch, G, N, channels], raw numbers of which the form makes what it needs. */
+    HEED_SCAN_RAW_GATE = 4096,
 };
 
 /** Tokens of one kv head: what is given, and what enters the recurrence. Of the backward run: the gradients
@@ -44,7 +50,31 @@ typedef struct heed_scan_rows {
     const float *decay, *beta;            /**< [count] */
     float *key, *keep, *remove, *probe;   /**< [count][channels] */
     float *dk, *dgate, *derase, *drate, *ddecay, *dbeta;
+    float *carry; /**< [carried] of the rule: as the tokens before left it, 0 at first; to leave anew */
 } heed_scan_rows;
+
+/** Tokens of one kv head, for a form with a recurrence of its own. The backward run has all tokens, from an
+ * empty state on; what it is to make is added to, and NULL where it is not wanted. */
+typedef struct heed_scan_own {
+    int count, dim, value_dim, group; /**< query heads of the kv head */
+    int channels;
+    const float *q, *k, *v;           /**< [group][count][dim], [count][dim], [count][value_dim] */
+    const float *gate, *decay, *beta; /**< [count][channels], [count], [count] */
+    float *state;                     /**< zeros at first */
+    float *out;                       /**< [group][count][value_dim] */
+    float *work;
+    const float *dout;
+    float *dq, *dk, *dv, *dgate, *ddecay, *dbeta;
+} heed_scan_own;
+
+/** A recurrence that is not the one above: it brings its own loops, which give the same bits wherever a run
+ * is cut. `look` and `write` are not called. */
+typedef struct heed_scan_loops {
+    int64_t (*state)(const heed_form_state *form); /**< floats */
+    int64_t (*work)(const heed_form_state *form, int64_t tokens, bool backward);
+    void (*pass)(const heed_form_state *form, const heed_scan_own *own);
+    void (*back)(const heed_form_state *form, const heed_scan_own *own);
+} heed_scan_loops;
 
 /** The hooks of a form of the stage `scan`. None allocates. */
 typedef struct heed_scan_rule {
@@ -56,6 +86,8 @@ typedef struct heed_scan_rule {
                           const float *dquery, float *dx);
     void (*write)(const heed_form_state *form, heed_scan_rows *rows);
     void (*write_backward)(const heed_form_state *form, heed_scan_rows *rows);
+    const heed_scan_loops *loops; /**< its own recurrence; NULL: the one above */
+    int carried; /**< numbers that `write` carries from run to run beside the state, as a running maximum */
 } heed_scan_rule;
 
 /** Sizes and wishes. Zero it first. */

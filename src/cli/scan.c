@@ -70,7 +70,7 @@ static heed_status add_output(scan_run *run, const char *name, int rank, const i
     return HEED_OK;
 }
 
-/* Sizes of the problem from q and v, which every recurrence reads. */
+/* Sizes of the problem from q and v. */
 static heed_status read_all(scan_run *run, heed_scan_problem *problem)
 {
     for (int i = 0; i < TENSORS; i++)
@@ -109,7 +109,7 @@ static heed_status take_state(scan_run *run, const heed_scan_problem *problem, h
 static void leave_out(scan_run *run)
 {
     const unsigned flags = heed_scan_flags(run->plan);
-    const bool reads[TENSORS] = {true,
+    const bool reads[TENSORS] = {!(flags & HEED_SCAN_NO_QUERIES),
                                  !(flags & HEED_SCAN_NO_KEYS),
                                  true,
                                  flags & HEED_SCAN_READS_DECAY,

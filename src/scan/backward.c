@@ -108,8 +108,9 @@ static void put(const heed_tensor *to, int64_t batch, int64_t head, int64_t toke
 }
 
 /* From gradients of what enters the recurrence to those of q, k and the rest. */
-static void back_forms(const heed_scan_plan *plan, const heed_scan_tensors *t, const heed_scan_tensors *d,
-                       heed_scan_work *w, int64_t batch, int64_t kv_head, int64_t tokens)
+static void back_forms(const heed_scan_plan *plan, const heed_scan_tensors *t, const heed_tensor *dout,
+                       const heed_scan_tensors *d, heed_scan_work *w, int64_t batch, int64_t kv_head,
+                       int64_t tokens)
 {
     const int64_t dim = plan->problem.dim, size = tokens * dim, gate = heed_scan_gate_dim(plan);
     heed_scan_rows rows = w->rows;
@@ -124,7 +125,10 @@ static void back_forms(const heed_scan_plan *plan, const heed_scan_tensors *t, c
     rows.dgate = w->dgiven + 3 * size;
     rows.ddecay = rows.dgate + tokens * gate;
     rows.dbeta = rows.ddecay + tokens;
-    plan->rule->write_backward(&plan->form, &rows);
+    if (plan->rule->loops)
+        heed_own_back(plan, t, dout, d, w, &rows, batch, kv_head, tokens);
+    else
+        plan->rule->write_backward(&plan->form, &rows);
     if (!plan->slots) /* their keys do not pass through the form */
         put(&d->k, batch, kv_head, tokens, dim, rows.dk);
     put(&d->gate, batch, kv_head, tokens, gate, rows.dgate);
@@ -132,12 +136,16 @@ static void back_forms(const heed_scan_plan *plan, const heed_scan_tensors *t, c
     put(&d->rate, batch, kv_head, tokens, dim, rows.drate);
     put(&d->decay, batch, kv_head, tokens, 1, rows.ddecay);
     put(&d->beta, batch, kv_head, tokens, 1, rows.dbeta);
-    for (int h = 0; h < plan->group; h++) {
+    for (int h = 0; t->q.data && h < plan->group; h++) {
         const int64_t head = kv_head * plan->group + h;
+        float *dquery = w->dquery + (int64_t)h * tokens * heed_scan_query_dim(plan);
+        if (!plan->rule->look) {
+            put(&d->q, batch, head, tokens, dim, dquery);
+            continue;
+        }
         heed_scan_move_rows(&t->q, batch, head, 0, tokens, dim, w->q, dim, false);
         memset(w->dq, 0, heed_scan_bytes_of(size));
-        plan->rule->look_backward(&plan->form, w->q, (int)tokens, (int)dim,
-                                  w->dquery + (int64_t)h * tokens * heed_scan_query_dim(plan), w->dq);
+        plan->rule->look_backward(&plan->form, w->q, (int)tokens, (int)dim, dquery, w->dq);
         put(&d->q, batch, head, tokens, dim, w->dq);
     }
 }
@@ -147,6 +155,7 @@ static void back_head(const heed_scan_plan *plan, const heed_scan_tensors *t, co
 {
     const int64_t batch = item / plan->problem.kv_heads, kv_head = item % plan->problem.kv_heads;
     const int64_t rows = tokens * plan->channels;
+    memset(w->carry, 0, heed_scan_bytes_of(plan->rule->carried));
     heed_scan_prepare(plan, t, w, batch, kv_head, 0, (int)tokens);
     memset(w->dkey, 0, heed_scan_bytes_of(rows));
     memset(w->dkeep, 0, heed_scan_bytes_of(rows));
@@ -156,13 +165,13 @@ static void back_head(const heed_scan_plan *plan, const heed_scan_tensors *t, co
     if (plan->slots)
         heed_slots_back_head(plan, t, dout, d, w, batch, kv_head, tokens);
     const heed_scan_run run = heed_scan_run_of(plan, w, (int)tokens);
-    for (int64_t block = 0; !plan->slots && block < plan->blocks; block++) {
+    for (int64_t block = 0; !plan->whole && block < plan->blocks; block++) {
         heed_scan_load_values(plan, &t->v, batch, kv_head, block, 0, (int)tokens, w->value);
         load_dout(plan, dout, batch, kv_head, block, tokens, w->dout);
         back_block(plan, w, &run);
         put_values(plan, &d->v, batch, kv_head, block, tokens, w->dvalue);
     }
-    back_forms(plan, t, d, w, batch, kv_head, tokens);
+    back_forms(plan, t, dout, d, w, batch, kv_head, tokens);
 }
 
 static heed_status check_gradients(const heed_scan_plan *plan, const heed_scan_tensors *t,

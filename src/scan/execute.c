@@ -30,11 +30,12 @@ heed_status heed_scan_check(const heed_scan_plan *plan, const heed_scan_tensors 
 {
     const heed_scan_problem *p = &plan->problem;
     const unsigned flags = plan->rule->flags;
-    if (t->q.rank != 4 || t->q.shape[2] < 0 || t->q.shape[2] > p->tokens)
-        return heed_fail(HEED_INVALID, "q must be [batch, heads, tokens, dim] of at most %lld tokens",
+    if (t->v.rank != 4 || t->v.shape[2] < 0 || t->v.shape[2] > p->tokens)
+        return heed_fail(HEED_INVALID,
+                         "v must be [batch, kv_heads, tokens, value_dim] of at most %lld tokens",
                          (long long)p->tokens);
-    const int64_t n = *tokens = t->q.shape[2], kv = p->kv_heads;
-    TRY(check(plan, &t->q, "q", true, p->heads, n, p->dim));
+    const int64_t n = *tokens = t->v.shape[2], kv = p->kv_heads;
+    TRY(check(plan, &t->q, "q", !(flags & HEED_SCAN_NO_QUERIES), p->heads, n, p->dim));
     TRY(check(plan, &t->k, "k", !(flags & HEED_SCAN_NO_KEYS), kv, n, p->dim));
     TRY(check(plan, &t->v, "v", true, kv, n, p->value_dim));
     TRY(check(plan, &t->decay, "decay", flags & HEED_SCAN_READS_DECAY, kv, n, 0));
@@ -92,10 +93,16 @@ static void pass(const heed_scan_plan *plan, const heed_scan_tensors *t, heed_sc
     const int64_t batch = head / plan->problem.kv_heads, kv_head = head % plan->problem.kv_heads;
     const bool is_norm = heed_scan_real_columns(plan, block) == 0;
     const int64_t width = is_norm ? 1 : HEED_SCAN_COLUMNS;
+    const size_t carried = heed_scan_bytes_of(plan->rule->carried);
     float *all = t->state ? t->state + head * heed_scan_state_floats(plan) : NULL;
+    /* each block of columns has its own, behind the state: blocks are other threads' */
+    float *carry = all ? all + plan->channels * plan->columns + block * plan->rule->carried : NULL;
     memset(work->state, 0, (size_t)(plan->channels * width) * sizeof(float));
-    if (all)
+    memset(work->carry, 0, carried);
+    if (all) {
         move_state(plan, all, block, work->state, width, false);
+        memcpy(work->carry, carry, carried);
+    }
     for (int64_t n = 0; n < tokens; n += HEED_SCAN_TOKENS) {
         const int count = (int)(tokens - n < HEED_SCAN_TOKENS ? tokens - n : HEED_SCAN_TOKENS);
         heed_scan_prepare(plan, t, work, batch, kv_head, n, count);
@@ -110,8 +117,10 @@ static void pass(const heed_scan_plan *plan, const heed_scan_tensors *t, heed_sc
             write_out(plan, t, work, batch, kv_head, block, n, count, tokens);
         }
     }
-    if (all)
+    if (all) {
         move_state(plan, all, block, work->state, width, true);
+        memcpy(carry, work->carry, carried);
+    }
 }
 
 static void normalise(const heed_scan_plan *plan, const heed_scan_tensors *t, int64_t row, int64_t tokens)
@@ -139,7 +148,9 @@ heed_status heed_scan(heed_scan_plan *plan, const heed_scan_tensors *tensors)
         heed_scan_lay_out(plan, plan->memory + (size_t)omp_get_thread_num() * plan->per_thread, &work);
 #pragma omp for schedule(dynamic)
         for (int64_t i = 0; i < items; i++)
-            (plan->slots ? heed_slots_pass : pass)(plan, tensors, &work, i, tokens);
+            (plan->slots         ? heed_slots_pass
+             : plan->rule->loops ? heed_own_pass
+                                 : pass)(plan, tensors, &work, i, tokens);
 #pragma omp for schedule(static)
         for (int64_t row = 0; row < (plan->normalises ? rows : 0); row++)
             normalise(plan, tensors, row, tokens);

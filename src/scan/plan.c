@@ -88,7 +88,7 @@ heed_status heed_scan_of_layer(const char *text, const heed_form *const *forms, 
         memcpy(form.arg, node->arg, sizeof form.arg);
         facts->scans = true;
         facts->flags = node->form->scan->flags;
-        if (facts->flags & HEED_SCAN_SLOTS)
+        if (facts->flags & (HEED_SCAN_SLOTS | HEED_SCAN_RAW_GATE))
             facts->slots = node->form->scan->channels(&form, 0);
     }
     heed_spec_free(spec);
@@ -112,10 +112,14 @@ static heed_status resolve(heed_scan_plan *plan)
     if (plan->form.form->resolve)
         TRY(plan->form.form->resolve(&plan->form));
     plan->group = (int)(p->heads / p->kv_heads);
+    if (plan->rule->flags & HEED_SCAN_NO_QUERIES && plan->group > 1)
+        return heed_fail(HEED_INVALID, "scan=%s reads no queries, so heads must be kv_heads, %lld, not %lld",
+                         plan->form.form->name, (long long)p->kv_heads, (long long)p->heads);
     plan->channels = plan->rule->channels ? plan->rule->channels(&plan->form, (int)p->dim) : (int)p->dim;
     plan->normalises = plan->rule->flags & HEED_SCAN_NORMALISES;
+    plan->whole = plan->slots || plan->rule->loops;
     plan->columns = p->value_dim + (plan->slots ? p->dim : plan->normalises);
-    plan->blocks = plan->slots ? 1 : (plan->columns + HEED_SCAN_COLUMNS - 1) / HEED_SCAN_COLUMNS;
+    plan->blocks = plan->whole ? 1 : (plan->columns + HEED_SCAN_COLUMNS - 1) / HEED_SCAN_COLUMNS;
     return HEED_OK;
 }
 
@@ -178,7 +182,9 @@ void heed_scan_free(heed_scan_plan *plan)
 
 int64_t heed_scan_state_floats(const heed_scan_plan *plan)
 {
-    return plan->channels * plan->columns;
+    if (plan->rule->loops)
+        return plan->rule->loops->state(&plan->form);
+    return plan->channels * plan->columns + plan->blocks * plan->rule->carried;
 }
 
 unsigned heed_scan_flags(const heed_scan_plan *plan)

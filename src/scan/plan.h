@@ -17,6 +17,7 @@ struct heed_scan_plan {
     int64_t columns; /* of the state: value_dim, and one for the norm where the form normalises */
     int64_t blocks;  /* of HEED_SCAN_COLUMNS */
     bool normalises;
+    bool whole; /* all columns of a kv head go together: slots, or loops of the form's own */
     size_t per_thread;
     char *memory; /* [threads][per_thread] */
     float *norm;  /* [batch, H, tokens] what outputs are divided by */
@@ -31,7 +32,8 @@ typedef struct heed_scan_work {
     float *query;        /* [group][tokens][channels] */
     float *value, *out;  /* [tokens][COLUMNS], [group][tokens][COLUMNS] */
     float *state;        /* [channels][COLUMNS] */
-    float *weight;       /* [2 channels] of slots */
+    float *weight;       /* [2 channels] of slots; work of the form's own loops */
+    float *carry;        /* [carried] of the form */
     /* backward */
     float *dkey, *dkeep, *dremove, *dprobe, *dquery, *dgiven, *dvalue, *dout, *dq;
     float *states; /* [tokens of a run + 1][channels][COLUMNS] */
@@ -69,16 +71,23 @@ void heed_slots_back_head(const heed_scan_plan *plan, const heed_scan_tensors *t
 
 heed_status heed_scan_check(const heed_scan_plan *plan, const heed_scan_tensors *t, int64_t *tokens);
 
+/* Recurrences of a form's own: one kv head forward, and back. `rows` has the gradients of what was given. */
+void heed_own_pass(const heed_scan_plan *plan, const heed_scan_tensors *t, heed_scan_work *work, int64_t item,
+                   int64_t tokens);
+void heed_own_back(const heed_scan_plan *plan, const heed_scan_tensors *t, const heed_tensor *dout,
+                   const heed_scan_tensors *d, heed_scan_work *w, const heed_scan_rows *rows, int64_t batch,
+                   int64_t kv_head, int64_t tokens);
+
 /* Entries of a row of the gate. */
 static inline int64_t heed_scan_gate_dim(const heed_scan_plan *plan)
 {
-    return plan->slots ? plan->channels : plan->problem.dim;
+    return plan->whole ? plan->channels : plan->problem.dim;
 }
 
 /* Entries of a query as the recurrence meets it. */
 static inline int64_t heed_scan_query_dim(const heed_scan_plan *plan)
 {
-    return plan->slots ? plan->problem.dim : plan->channels;
+    return plan->whole ? plan->problem.dim : plan->channels;
 }
 
 static inline size_t heed_scan_bytes_of(int64_t floats)

@@ -13,8 +13,10 @@ size_t heed_scan_lay_out(const heed_scan_plan *plan, char *memory, heed_scan_wor
     const size_t gate = (size_t)heed_scan_gate_dim(plan), given = 3 * dim + gate + 2;
     const size_t query = tokens * (size_t)heed_scan_query_dim(plan), rows = tokens * channels;
     /* of values, of outputs, and columns of the state */
-    const size_t value = plan->slots ? (size_t)plan->columns : HEED_SCAN_COLUMNS;
-    const size_t out = plan->slots ? (size_t)p->value_dim : HEED_SCAN_COLUMNS, state = channels * value;
+    const heed_scan_loops *loops = plan->rule->loops;
+    const size_t value = plan->whole ? (size_t)plan->columns : HEED_SCAN_COLUMNS;
+    const size_t out = plan->whole ? (size_t)p->value_dim : HEED_SCAN_COLUMNS;
+    const size_t state = loops ? (size_t)loops->state(&plan->form) : channels * value;
     heed_arena arena = {.base = memory};
 #define TAKE(count) heed_arena_take(&arena, count, sizeof(float))
     *work = (heed_scan_work){.rows = {.dim = (int)p->dim, .channels = plan->channels}};
@@ -30,7 +32,11 @@ size_t heed_scan_lay_out(const heed_scan_plan *plan, char *memory, heed_scan_wor
     work->value = TAKE(tokens * value);
     work->out = TAKE(group * run * out);
     work->state = TAKE(state);
-    work->weight = TAKE(plan->slots ? 2 * channels : 0);
+    work->weight = TAKE(loops         ? (size_t)loops->work(&plan->form, (int64_t)tokens, back)
+                        : plan->slots ? 2 * channels
+                                      : 0);
+    work->carry = TAKE((size_t)plan->rule->carried);
+    work->rows.carry = work->carry;
     if (back) {
         work->dkey = TAKE(rows);
         work->dkeep = TAKE(rows);
@@ -41,8 +47,8 @@ size_t heed_scan_lay_out(const heed_scan_plan *plan, char *memory, heed_scan_wor
         work->dvalue = TAKE(tokens * value);
         work->dout = TAKE(group * tokens * out);
         work->dq = TAKE(tokens * dim);
-        work->states = TAKE((run + 1) * state);
-        work->begins = TAKE((tokens + run - 1) / run * state);
+        work->states = TAKE(loops ? 0 : (run + 1) * state);
+        work->begins = TAKE(loops ? 0 : (tokens + run - 1) / run * state);
     }
 #undef TAKE
     return arena.overflow ? SIZE_MAX : arena.used;
@@ -88,11 +94,15 @@ void heed_scan_prepare(const heed_scan_plan *plan, const heed_scan_tensors *t, h
     rows->gate = gather(&t->gate, batch, kv_head, first, count, gate, to + 3 * size);
     rows->decay = gather(&t->decay, batch, kv_head, first, count, 1, numbers);
     rows->beta = gather(&t->beta, batch, kv_head, first, count, 1, numbers + count);
-    plan->rule->write(&plan->form, rows);
+    if (plan->rule->write)
+        plan->rule->write(&plan->form, rows);
     for (int h = 0; h < plan->group; h++) {
-        gather(&t->q, batch, kv_head * plan->group + h, first, count, dim, work->q);
-        plan->rule->look(&plan->form, work->q, count, (int)dim,
-                         work->query + (int64_t)h * count * heed_scan_query_dim(plan));
+        float *query = work->query + (int64_t)h * count * heed_scan_query_dim(plan);
+        float *q = plan->rule->look ? work->q : query;
+        if (t->q.data)
+            gather(&t->q, batch, kv_head * plan->group + h, first, count, dim, q);
+        if (plan->rule->look)
+            plan->rule->look(&plan->form, q, count, (int)dim, query);
     }
 }
 

@@ -26,6 +26,22 @@ static heed_variable log_gate(heed_graph *graph, heed_variable x)
     return heed_nn_scale(graph, heed_nn_apply(graph, HEED_FN_LOG, share), power, 0);
 }
 
+/* q·k / sqrt(d) of a learnt query of each head, the same for all tokens: [batch, n, kv_heads]. */
+static heed_variable scores_of_one_query(heed_graph *graph, const char *name, const heed_transformer *model,
+                                         heed_variable x)
+{
+    const int64_t wide = model->kv_heads * model->head_dim;
+    const int64_t apart[] = {model->batch, model->context, model->kv_heads, model->head_dim};
+    const heed_variable query =
+        heed_nn_parameter(graph, heed_layer_under(name, "query").text, 1, &wide,
+                          (heed_initial){.kind = HEED_INITIAL_NORMAL, .size = model->deviation});
+    const heed_variable key = heed_layer_linear(graph, heed_layer_under(name, "k_proj").text, x, wide,
+                                                model->bias, model->deviation);
+    const heed_variable sum =
+        heed_nn_sum(graph, heed_nn_reshape(graph, heed_nn_multiply(graph, key, query), 4, apart));
+    return heed_nn_scale(graph, sum, 1 / sqrtf((float)model->head_dim), 0);
+}
+
 /* What a recurrence reads beside q, k and v, made of x by maps of its own. */
 static heed_variable recur(heed_graph *graph, const char *name, const heed_transformer *model, int64_t layer,
                            const heed_scan_facts *facts, heed_variable x, heed_variable q, heed_variable k,
@@ -49,7 +65,9 @@ static heed_variable recur(heed_graph *graph, const char *name, const heed_trans
         how.decay = log_gate(graph, MAP("decay_proj", model->kv_heads));
     if (facts->flags & HEED_SCAN_READS_GATE)
         how.gate = log_gate(graph, MAP("gate_proj", facts->slots ? model->kv_heads * facts->slots : wide));
-    if (facts->flags & HEED_SCAN_READS_BETA)
+    if (facts->flags & HEED_SCAN_SCORES)
+        how.beta = scores_of_one_query(graph, name, model, x);
+    else if (facts->flags & HEED_SCAN_READS_BETA)
         how.beta = heed_nn_apply(graph, HEED_FN_SIGMOID, MAP("beta_proj", model->kv_heads));
     if (facts->flags & HEED_SCAN_READS_ERASE)
         how.erase = MAP("erase_proj", wide);
@@ -81,15 +99,18 @@ heed_variable heed_layer_attention(heed_graph *graph, const char *name, const he
     const int64_t q_width = model->heads * model->head_dim, kv_width = model->kv_heads * model->head_dim;
     heed_scan_facts facts = {.scans = false};
     (void)heed_scan_of_layer(model->spec, NULL, layer, &facts); /* a wrong spec is refused below */
-    heed_variable q =
-        heed_layer_linear(graph, heed_layer_under(name, "q_proj").text, x, q_width, model->bias, deviation);
+    heed_variable q = HEED_NO_INPUT;
+    if (!(facts.flags & HEED_SCAN_NO_QUERIES))
+        q = heed_layer_linear(graph, heed_layer_under(name, "q_proj").text, x, q_width, model->bias,
+                              deviation);
     heed_variable k = HEED_NO_INPUT;
     if (!(facts.flags & HEED_SCAN_NO_KEYS))
         k = heed_layer_linear(graph, heed_layer_under(name, "k_proj").text, x, kv_width, model->bias,
                               deviation);
     heed_variable v =
         heed_layer_linear(graph, heed_layer_under(name, "v_proj").text, x, kv_width, model->bias, deviation);
-    q = norm_heads(graph, heed_layer_under(name, "q_norm").text, model, q);
+    if (q >= 0)
+        q = norm_heads(graph, heed_layer_under(name, "q_norm").text, model, q);
     if (k >= 0)
         k = norm_heads(graph, heed_layer_under(name, "k_norm").text, model, k);
     const heed_variable out = facts.scans ? recur(graph, name, model, layer, &facts, x, q, k, v)

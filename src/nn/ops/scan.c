@@ -129,7 +129,7 @@ heed_variable heed_nn_scan(heed_graph *graph, heed_variable q, heed_variable k, 
     const int64_t kv_heads = how->kv_heads ? how->kv_heads : how->heads;
     heed_variable in[HEED_NN_INPUTS];
     int ins = 0;
-    if (q < 0 || v < 0)
+    if (q == HEED_NO_VARIABLE || v < 0)
         return heed_nn_fail(graph, HEED_INVALID, "recurrence: q or v is no node of this graph");
     recurrence *r = calloc(1, sizeof *r);
     if (!r)
@@ -138,15 +138,15 @@ heed_variable heed_nn_scan(heed_graph *graph, heed_variable q, heed_variable k, 
         free(r);
         return heed_nn_fail(
             graph, HEED_INVALID, "recurrence: tensors do not fit q %s and v %s of %lld and %lld heads",
-            heed_nn_shape_text(heed_nn_at(graph, q)).text, heed_nn_shape_text(heed_nn_at(graph, v)).text,
-            (long long)how->heads, (long long)kv_heads);
+            q < 0 ? "(none)" : heed_nn_shape_text(heed_nn_at(graph, q)).text,
+            heed_nn_shape_text(heed_nn_at(graph, v)).text, (long long)how->heads, (long long)kv_heads);
     }
     r->out_heads = how->heads;
     const heed_scan_problem problem = {.batch = r->batch,
                                        .heads = how->heads,
                                        .kv_heads = kv_heads,
                                        .tokens = r->tokens,
-                                       .dim = r->row[Q],
+                                       .dim = q < 0 ? 1 : r->row[Q],
                                        .value_dim = r->value_dim,
                                        .layer = how->layer,
                                        .layers = how->layers,
@@ -164,6 +164,6 @@ heed_variable heed_nn_scan(heed_graph *graph, heed_variable q, heed_variable k, 
     node->shape[0] = r->batch;
     node->shape[1] = r->tokens;
     node->shape[2] = how->heads * r->value_dim;
-    node->flops = 6.0 * (double)(r->batch * how->heads * r->tokens * r->row[Q] * r->value_dim);
+    node->flops = 6.0 * (double)(r->batch * how->heads * r->tokens * problem.dim * r->value_dim);
     return heed_nn_done(graph, node);
 }

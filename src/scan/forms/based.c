@@ -5,41 +5,31 @@
  * which is above 0 always. Products of two entries stand once: 1 + D + D (D + 1) / 2 channels, so D is small
  * (16). Arora et al.: Simple linear attention language models balance the recall-throughput tradeoff, 2024.
  */
-#include "scan/forms/parts.h"
+#include "scan/forms/taylor.h"
 
 static int channels(const heed_form_state *form, int dim)
 {
     (void)form;
-    return 1 + dim + dim * (dim + 1) / 2;
+    return heed_taylor_channels(dim, 2);
+}
+
+static float root_of(int dim)
+{
+    return 1 / sqrtf(sqrtf((float)dim));
 }
 
 static void features(const float *x, int count, int dim, float *y)
 {
-    const float root = 1 / sqrtf(sqrtf((float)dim)), half = sqrtf(0.5f);
-    for (int t = 0; t < count; t++, x += dim) {
-        *y++ = 1;
-        for (int i = 0; i < dim; i++)
-            *y++ = root * x[i];
-        for (int i = 0; i < dim; i++)
-            for (int j = i; j < dim; j++)
-                *y++ = (i == j ? half : 1.0f) * root * x[i] * (root * x[j]);
-    }
+    for (int t = 0; t < count; t++)
+        heed_taylor(x + (int64_t)t * dim, dim, 2, root_of(dim),
+                    y + (int64_t)t * heed_taylor_channels(dim, 2));
 }
 
 static void features_back(const float *x, int count, int dim, const float *dy, float *dx)
 {
-    const float root = 1 / sqrtf(sqrtf((float)dim)), half = sqrtf(0.5f);
-    for (int t = 0; t < count; t++, x += dim, dx += dim) {
-        dy++;
-        for (int i = 0; i < dim; i++)
-            dx[i] += root * *dy++;
-        for (int i = 0; i < dim; i++)
-            for (int j = i; j < dim; j++, dy++) {
-                const float d = (i == j ? half : 1.0f) * root * root * *dy;
-                dx[i] += d * x[j];
-                dx[j] += d * x[i];
-            }
-    }
+    for (int t = 0; t < count; t++)
+        heed_taylor_back(x + (int64_t)t * dim, dim, 2, root_of(dim),
+                         dy + (int64_t)t * heed_taylor_channels(dim, 2), dx + (int64_t)t * dim);
 }
 
 static void look(const heed_form_state *form, const float *x, int count, int dim, float *query)
@@ -70,11 +60,7 @@ static void write_backward(const heed_form_state *form, heed_scan_rows *rows)
 
 static heed_status resolve(heed_form_state *form)
 {
-    if (form->sizes.dim <= 256)
-        return HEED_OK;
-    return heed_fail(HEED_INVALID, "based: dim is %lld, which would make %lld channels; at most 256",
-                     (long long)form->sizes.dim,
-                     (long long)(1 + form->sizes.dim + form->sizes.dim * (form->sizes.dim + 1) / 2));
+    return heed_taylor_resolve(form, 2);
 }
 
 static const heed_scan_rule rule = {

@@ -113,4 +113,30 @@ static inline void heed_scan_length_back(const float *u, float inverse, const fl
         dx[i] += inverse * (dy[i] - u[i] * inverse * along);
 }
 
+/* y = (x - mean) / deviation over a row; returns the deviation, a little more so that it is not 0. */
+static inline float heed_scan_standard(const float *x, int n, float *y)
+{
+    float mean = 0, squares = 0;
+    for (int i = 0; i < n; i++)
+        mean += x[i] / (float)n;
+    for (int i = 0; i < n; i++)
+        squares += (x[i] - mean) * (x[i] - mean) / (float)n;
+    const float deviation = sqrtf(squares) + 1e-6f;
+    for (int i = 0; i < n; i++)
+        y[i] = (x[i] - mean) / deviation;
+    return deviation;
+}
+
+/* dx += its gradient from dy; y as it was made. */
+static inline void heed_scan_standard_back(const float *y, float deviation, int n, const float *dy, float *dx)
+{
+    float mean = 0, along = 0;
+    for (int i = 0; i < n; i++) {
+        mean += dy[i] / (float)n;
+        along += dy[i] * y[i] / (float)n;
+    }
+    for (int i = 0; i < n; i++)
+        dx[i] += (dy[i] - mean - y[i] * along) / deviation;
+}
+
 #endif
