@@ -3,7 +3,7 @@
 _heed()
 {
     local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]} command=${COMP_WORDS[1]}
-    local commands="attend scan explain forms random info convert tokenize run logits perplexity compare eval tune calibrate patterns embed map cache train bench help"
+    local commands="attend scan explain forms random info convert tokenize run logits perplexity compare eval tune calibrate patterns embed map cache train recipe bench help"
     COMPREPLY=()
 
     if ((COMP_CWORD == 1)); then
@@ -68,6 +68,10 @@ _heed()
     convert)
         COMPREPLY=($(compgen -W "--type --embedding --threads --json --help" -- "$word"))
         [[ $word == -* ]] || COMPREPLY=($(compgen -f -- "$word"))
+        ;;
+    recipe)
+        COMPREPLY=($(compgen -W "--list --all --quick --no-record --seeds --folder --keep --threads --json --help" -- "$word"))
+        [[ $word == -* ]] || COMPREPLY=($(compgen -W "$(cd recipes 2>/dev/null && printf '%s ' *.json | sed 's/\.json / /g')" -- "$word"))
         ;;
     tokenize)
         COMPREPLY=($(compgen -W "--model --file --no-special --parse-special --chat --decode --train --vocab --output --json --help" -- "$word"))

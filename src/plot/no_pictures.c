@@ -44,6 +44,12 @@ heed_status heed_plot_draw_curves(const char *path, const heed_plot_curves *plot
     return refuse(path);
 }
 
+heed_status heed_plot_draw_bars(const char *path, const heed_plot_bars *plot)
+{
+    (void)plot;
+    return refuse(path);
+}
+
 #else
 typedef int heed_no_pictures; /* ISO C wants something in a file */
 #endif

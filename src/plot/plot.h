@@ -119,4 +119,20 @@ typedef struct heed_plot_curves {
 } heed_plot_curves;
 heed_status heed_plot_draw_curves(const char *path, const heed_plot_curves *plot);
 
+/* Bars beside names, in panels below each other: a measure of several arms, with the spread of their runs. */
+typedef struct heed_plot_bar {
+    const char *name;
+    double value, spread; /* NaN: not shown; the whisker goes from value - spread to value + spread */
+} heed_plot_bar;
+typedef struct heed_plot_bars {
+    const char *title, *subtitle;
+    struct {
+        const char *measure;
+        const heed_plot_bar *bar;
+        int bars;
+    } panel[HEED_PLOT_PANELS];
+    int panels;
+} heed_plot_bars;
+heed_status heed_plot_draw_bars(const char *path, const heed_plot_bars *plot);
+
 #endif
