@@ -3,7 +3,7 @@
 _heed()
 {
     local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]} command=${COMP_WORDS[1]}
-    local commands="attend scan explain forms random info convert tokenize run logits perplexity compare eval tune calibrate patterns embed map cache train recipe bench help"
+    local commands="attend scan explain forms random info convert tokenize run logits perplexity compare eval tune calibrate patterns embed map cache train finetune recipe bench help"
     COMPREPLY=()
 
     if ((COMP_CWORD == 1)); then
@@ -125,6 +125,10 @@ _heed()
         ;;
     train)
         COMPREPLY=($(compgen -W "--output --set --resume --stop-after --threads --keys --json --help" -- "$word"))
+        [[ $word == -* ]] || COMPREPLY=($(compgen -f -- "$word"))
+        ;;
+    finetune)
+        COMPREPLY=($(compgen -W "--model --output --set --resume --stop-after --threads --keys --json --help" -- "$word"))
         [[ $word == -* ]] || COMPREPLY=($(compgen -f -- "$word"))
         ;;
     bench)

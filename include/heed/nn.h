@@ -148,6 +148,13 @@ HEED_API heed_variable heed_nn_pool(heed_graph *graph, heed_variable x, int64_t 
  */
 HEED_API heed_variable heed_nn_cross_entropy(heed_graph *graph, heed_variable logits, heed_variable targets,
                                              float smoothing);
+/**
+ * A scalar: the mean over rows of T^2 KL(softmax(teacher / T) || softmax(x / T)). Rows with a target below 0
+ * do not count. The teacher must not learn.
+ * @param x, teacher [..., classes] @param targets i32 [...] @param temperature T, above 0
+ */
+HEED_API heed_variable heed_nn_divergence(heed_graph *graph, heed_variable x, heed_variable teacher,
+                                          heed_variable targets, float temperature);
 /**@}*/
 
 /** @name Moving */

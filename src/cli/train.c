@@ -1,7 +1,9 @@
-/* heed train: a small model from nothing, by a config file. */
+/* heed train: a small model from nothing, by a config file. heed finetune: on from a pretrained one. */
 #include "base/clock.h"
 #include "base/output.h"
+#include "base/try.h"
 #include "cli/cli.h"
+#include "cli/model.h"
 #include "cli/progress.h"
 #include "train/log.h"
 #include "train/trainer.h"
@@ -13,34 +15,43 @@
 #include <sys/stat.h>
 
 typedef struct train_options {
-    const char *folder;
+    const char *folder, *model;
     cli_list set;
     bool resume, keys, json;
     int64_t threads, stop_after;
 } train_options;
 
-static const cli_option options[] = {
-    CLI_OPTION(train_options, folder, .kind = CLI_TEXT, .name = "output", .letter = 'o', .value = "FOLDER",
-               .summary = "where checkpoint, log, curve and model go"),
-    CLI_LIST_OPTION(train_options, set, "set", "KEY=VALUE", "a key other than the config says; several"),
-    CLI_FLAG_OPTION(train_options, resume, "resume", "go on from the folder's checkpoint"),
-    CLI_WHOLE_OPTION(train_options, stop_after, "stop-after", 1, INT64_MAX,
-                     "steps before this call leaves off with a checkpoint"),
-    CLI_THREADS_OPTION(train_options, threads),
-    CLI_FLAG_OPTION(train_options, keys, "keys", "list keys, their usual values, and tasks"),
-    CLI_FLAG_OPTION(train_options, json, "json", "the result as a JSON object"),
+#define OPTIONS                                                                                              \
+    CLI_OPTION(train_options, folder, .kind = CLI_TEXT, .name = "output", .letter = 'o', .value = "FOLDER",  \
+               .summary = "where checkpoint, log, curve and model go"),                                      \
+        CLI_LIST_OPTION(train_options, set, "set", "KEY=VALUE",                                              \
+                        "a key other than the config says; several"),                                        \
+        CLI_FLAG_OPTION(train_options, resume, "resume", "go on from the folder's checkpoint"),              \
+        CLI_WHOLE_OPTION(train_options, stop_after, "stop-after", 1, INT64_MAX,                              \
+                         "steps before this call leaves off with a checkpoint"),                             \
+        CLI_THREADS_OPTION(train_options, threads),                                                          \
+        CLI_FLAG_OPTION(train_options, keys, "keys", "list keys, their usual values, and tasks"),            \
+        CLI_FLAG_OPTION(train_options, json, "json", "the result as a JSON object")
+
+static const cli_option options[] = {OPTIONS, {0}};
+
+static const cli_option finetune_options[] = {
+    CLI_OPTION(train_options, model, .kind = CLI_TEXT, .name = "model", .letter = 'm', .value = "MODEL",
+               .summary = "a model file, a folder, or the name of a fetched model"),
+    OPTIONS,
     {0},
 };
 
 typedef struct train_run {
+    const cli_command *command;
     const train_options *wanted;
     heed_trainer *trainer;
     heed_train_log log;
     cli_progress progress;
     char checkpoint[1200], what[100];
-    heed_evaluated last;
-    double seconds; /* in steps */
-    int64_t steps;  /* done in this run of the program */
+    heed_evaluated first, last; /* before the first step of a pretrained model; so far */
+    double seconds;             /* in steps */
+    int64_t steps;              /* done in this run of the program */
 } train_run;
 
 static void print_usual(const heed_key *key)
@@ -96,12 +107,40 @@ static heed_status read_config(const char *path, heed_train_config *config)
     return heed_train_config_read(config, text, path);
 }
 
+/* What is usual where a pretrained model goes on, on a machine of a few cores. */
+static void start_from_model(heed_train_config *config)
+{
+    strcpy(config->data, "text");
+    config->context = 256;
+    config->batch = 4;
+    config->steps = 100;
+    config->warmup = 10;
+    config->eval_sequences = 16;
+    config->recompute = true;
+}
+
+static heed_status set_model(const train_options *wanted, heed_train_config *config)
+{
+    cli_model_path path;
+    if (!wanted->model)
+        return *config->base ? HEED_OK
+                             : heed_fail(HEED_INVALID, "-m MODEL is missing: the model to go on from");
+    TRY(cli_find_model(wanted->model, &path));
+    if (strlen(path.text) >= sizeof config->base)
+        return heed_fail(HEED_INVALID, "%.60s...: the path is too long", path.text);
+    strcpy(config->base, path.text);
+    return HEED_OK;
+}
+
 /* From the file, or with --resume from the checkpoint; then --set. */
 static heed_status find_config(const train_run *run, const char *path, bool has_checkpoint,
                                heed_train_config *config)
 {
     heed_status status = HEED_OK;
+    const bool finetunes = run->command == &cli_finetune;
     heed_train_config_start(config);
+    if (finetunes && !has_checkpoint)
+        start_from_model(config);
     if (path) {
         status = read_config(path, config);
     } else if (has_checkpoint) {
@@ -113,7 +152,7 @@ static heed_status find_config(const train_run *run, const char *path, bool has_
     }
     for (int i = 0; i < run->wanted->set.count && !status; i++)
         status = heed_train_config_set(config, run->wanted->set.word[i], "--set");
-    return status;
+    return status || !finetunes ? status : set_model(run->wanted, config);
 }
 
 static heed_status evaluate(train_run *run)
@@ -134,7 +173,9 @@ static heed_status draw(const train_run *run)
 {
     char title[320];
     describe(run, title, sizeof title);
-    const heed_status status = heed_log_draw(&run->log, run->wanted->folder, "heed train", title);
+    char name[40];
+    snprintf(name, sizeof name, "heed %s", run->command->name);
+    const heed_status status = heed_log_draw(&run->log, run->wanted->folder, name, title);
     return status == HEED_UNSUPPORTED ? HEED_OK : status; /* a build without pictures */
 }
 
@@ -162,6 +203,31 @@ static heed_status step(train_run *run)
     return status;
 }
 
+/* What of a model that went on was written, and how it is run. */
+static void print_files(const train_run *run)
+{
+    static const char *const names[] = {"model.gguf", "model.safetensors", "adapter_model.safetensors",
+                                        "params.safetensors"};
+    const heed_train_config *c = heed_trainer_config(run->trainer);
+    char path[1300];
+    struct stat info;
+    bool there[4];
+    for (int i = 0; i < 4; i++) {
+        snprintf(path, sizeof path, "%s/%s", run->wanted->folder, names[i]);
+        there[i] = stat(path, &info) == 0;
+    }
+    if (there[2])
+        printf("%s/adapter_model.safetensors is the adapter alone\n", run->wanted->folder);
+    if (there[0] || there[1])
+        printf("heed run -m %s%s", run->wanted->folder, there[0] ? "/model.gguf" : "");
+    else if (there[3])
+        printf("heed run -m %s", c->base);
+    if (there[3])
+        printf(" --attention '%s' --params %s/params.safetensors", c->attention, run->wanted->folder);
+    if (there[0] || there[1] || there[3])
+        printf("\n");
+}
+
 static void print_result(const train_run *run, const char *why)
 {
     const heed_trainer_info info = heed_trainer_get_info(run->trainer);
@@ -171,6 +237,8 @@ static void print_result(const train_run *run, const char *why)
         printf("{\"steps\": %lld, \"parameters\": %lld, \"held_out_loss\": %.9g, \"accuracy\": %.9g",
                (long long)heed_trainer_steps(run->trainer), (long long)info.parameters, run->last.loss,
                run->last.accuracy);
+        if (!isnan(run->first.loss))
+            printf(", \"held_out_loss_before\": %.9g", run->first.loss);
         if (!isnan(run->last.bits))
             printf(", \"bits_per_byte\": %.9g", run->last.bits);
         printf(", \"tokens_per_second\": %.1f, \"gflops\": %.2f, \"bytes\": %zu}\n", speed,
@@ -182,6 +250,8 @@ static void print_result(const train_run *run, const char *why)
                (long long)heed_trainer_config(run->trainer)->steps);
         return;
     }
+    if (!isnan(run->first.loss))
+        printf("before:   loss %.4f, accuracy %.2f %%\n", run->first.loss, 100.0 * run->first.accuracy);
     printf("held out: loss %.4f, accuracy %.2f %%", run->last.loss, 100.0 * run->last.accuracy);
     if (!isnan(run->last.bits))
         printf(", %.4f bits a byte", run->last.bits);
@@ -191,7 +261,9 @@ static void print_result(const train_run *run, const char *why)
            (long long)info.parameters, (long long)heed_trainer_steps(run->trainer), speed,
            run->seconds > 0.0 ? 1e-9 * info.flops * (double)run->steps / run->seconds : 0.0,
            1e-6 * (double)info.bytes);
-    if (why)
+    if (run->command == &cli_finetune)
+        print_files(run);
+    else if (why)
         printf("%s has checkpoint, log, curve and weights; other commands cannot run the model: %s\n",
                run->wanted->folder, why);
     else
@@ -207,6 +279,11 @@ static heed_status train(train_run *run, bool has_checkpoint)
     const int64_t steps = heed_trainer_config(run->trainer)->steps;
     if (!status && heed_trainer_steps(run->trainer) >= steps)
         status = heed_trainer_evaluate(run->trainer, &run->last);
+    if (!status && run->command == &cli_finetune && heed_trainer_steps(run->trainer) == 0) {
+        status = evaluate(run);
+        run->first = run->last;
+        run->last.loss = NAN;
+    }
     const int64_t most = run->wanted->stop_after ? run->wanted->stop_after : INT64_MAX;
     while (!status && heed_trainer_steps(run->trainer) < steps && run->steps < most)
         status = step(run);
@@ -221,39 +298,55 @@ static heed_status train(train_run *run, bool has_checkpoint)
     return status;
 }
 
-static int run_command(int argc, char **argv)
+static int run_command(const cli_command *command, int argc, char **argv)
 {
     train_options wanted = {.threads = 0};
     cli_arguments arguments;
     int exit_status;
-    if (!cli_parse(&cli_train, argc, argv, &wanted, &arguments, 0, 1, &exit_status))
+    if (!cli_parse(command, argc, argv, &wanted, &arguments, 0, 1, &exit_status))
         return exit_status;
     if (wanted.keys)
         return print_keys();
-    train_run run = {.wanted = &wanted, .progress = {.unit = "ktokens", .scale = 1e3}, .last = {.loss = NAN}};
+    train_run run = {.command = command,
+                     .wanted = &wanted,
+                     .progress = {.unit = "ktokens", .scale = 1e3},
+                     .first = {.loss = NAN},
+                     .last = {.loss = NAN}};
     const char *path = arguments.count ? arguments.word[0] : NULL;
     if (!wanted.folder)
-        return cli_fail("train", "-o FOLDER is missing: where checkpoint, log and model go");
+        return cli_fail(command->name, "-o FOLDER is missing: where checkpoint, log and model go");
     if (snprintf(run.checkpoint, sizeof run.checkpoint, "%s/checkpoint.safetensors", wanted.folder) >=
         (int)sizeof run.checkpoint)
-        return cli_fail("train", "%.60s...: the path is too long", wanted.folder);
+        return cli_fail(command->name, "%.60s...: the path is too long", wanted.folder);
     struct stat info;
     const bool exists = stat(run.checkpoint, &info) == 0;
     if (exists && !wanted.resume)
-        return cli_fail("train", "%s has a checkpoint: --resume goes on from it, another folder begins anew",
+        return cli_fail(command->name,
+                        "%s has a checkpoint: --resume goes on from it, another folder begins anew",
                         wanted.folder);
-    if (!path && !wanted.set.count && !(exists && wanted.resume))
-        return cli_fail("train", "a config is missing: a file, or --set KEY=VALUE; --keys lists the keys");
+    if (command == &cli_train && !path && !wanted.set.count && !(exists && wanted.resume))
+        return cli_fail(command->name,
+                        "a config is missing: a file, or --set KEY=VALUE; --keys lists the keys");
     heed_train_config config;
     if (find_config(&run, path, exists, &config))
-        return cli_fail_message("train");
+        return cli_fail_message(command->name);
     heed_status status = heed_trainer_create(&run.trainer, &config, (int)wanted.threads);
     if (!status && mkdir(wanted.folder, 0777) && errno != EEXIST)
         status = heed_fail(HEED_IO, "%s: cannot be made: %s", wanted.folder, strerror(errno));
     if (!status)
         status = train(&run, exists);
     heed_trainer_free(run.trainer);
-    return status ? cli_fail_message("train") : CLI_OK;
+    return status ? cli_fail_message(command->name) : CLI_OK;
+}
+
+static int run_train(int argc, char **argv)
+{
+    return run_command(&cli_train, argc, argv);
+}
+
+static int run_finetune(int argc, char **argv)
+{
+    return run_command(&cli_finetune, argc, argv);
 }
 
 const cli_command cli_train = {
@@ -268,5 +361,26 @@ const cli_command cli_train = {
     .example = "heed train --set 'data = copy(length=8)' --set steps=200 -o /tmp/copy\n"
                "heed train --keys\n",
     .options = options,
-    .run = run_command,
+    .run = run_train,
+};
+
+const cli_command cli_finetune = {
+    .name = "finetune",
+    .arguments = "-m MODEL [CONFIG] -o FOLDER",
+    .summary = "go on training a pretrained model: all of it, chosen tensors, LoRA, or parameters of forms",
+    .details =
+        "Keys are those of heed train; the model's shape is the model's own. learn = all, chosen (by "
+        "tensors), lora or\n"
+        "forms says what changes; attention = SPEC replaces clauses of the model's attention, whose "
+        "parameters then\n"
+        "learn too (they go to params.safetensors, for --params). Usual here: data = text, context = 256, "
+        "batch = 4,\n"
+        "steps = 100, recompute = yes. The result is a file as MODEL is one: model.gguf, or a folder of "
+        "safetensors.\n",
+    .example =
+        "printf 'The sea is blue. %.0s' $(seq 400) > /tmp/sea.txt\n"
+        "heed finetune -m smollm2 --set learn=lora --set file=/tmp/sea.txt --set context=64 --set batch=1 "
+        "--set steps=2 --set eval_sequences=2 --set lora_write=adapter -o /tmp/sea\n",
+    .options = finetune_options,
+    .run = run_finetune,
 };

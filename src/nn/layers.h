@@ -38,6 +38,7 @@ typedef struct heed_transformer_nodes {
     heed_variable segments; /* i32 [batch, context] or HEED_NO_INPUT */
     heed_variable places;   /* i32 [batch, context] positions or HEED_NO_INPUT: those of a text from 0 on */
     heed_variable logits;   /* [batch, context, vocabulary], or [batch, classes] */
+    heed_variable hidden;   /* [batch, context, width] behind the last norm */
 } heed_transformer_nodes;
 
 /* "NAME" below "PREFIX": "model.layers.0" and "mlp" make "model.layers.0.mlp". */

@@ -34,9 +34,10 @@ heed_status heed_trainer_save(const heed_trainer *trainer, const char *path)
 {
     const int count = heed_trainer_tensors(trainer);
     int64_t steps = heed_trainer_steps(trainer);
+    int64_t base = heed_trainer_base(trainer) ? (int64_t)heed_trainer_base(trainer)->fingerprint : 0;
     const int64_t one[] = {1};
     heed_trainer_tensor *tensor = calloc((size_t)count + 1, sizeof *tensor);
-    heed_named_tensor *named = calloc((size_t)count + 2, sizeof *named);
+    heed_named_tensor *named = calloc((size_t)count + 3, sizeof *named);
     char *config = config_text(heed_trainer_config(trainer));
     heed_status status = HEED_OK;
     if (!tensor || !named || !config)
@@ -50,7 +51,8 @@ heed_status heed_trainer_save(const heed_trainer *trainer, const char *path)
         const int64_t length[] = {(int64_t)strlen(config)};
         named[count] = (heed_named_tensor){"steps", heed_tensor_dense(&steps, HEED_I64, 1, one)};
         named[count + 1] = (heed_named_tensor){"config", heed_tensor_dense(config, HEED_U8, 1, length)};
-        status = heed_safetensors_write(path, named, count + 2, NULL);
+        named[count + 2] = (heed_named_tensor){"base", heed_tensor_dense(&base, HEED_I64, 1, one)};
+        status = heed_safetensors_write(path, named, count + 2 + (base != 0), NULL);
     }
     free(tensor);
     free(named);
@@ -120,6 +122,22 @@ static heed_status read_tensor(const heed_safetensors *file, const heed_trainer_
     return HEED_OK;
 }
 
+/* A checkpoint has what learned; the rest must be the same base. */
+static heed_status check_base(const heed_trainer *trainer, const heed_safetensors *file, const char *path)
+{
+    const heed_base *base = heed_trainer_base(trainer);
+    const heed_file_tensor *tensor = heed_safetensors_find(file, "base");
+    int64_t fingerprint = 0;
+    if (!base)
+        return HEED_OK;
+    if (tensor && tensor->type == HEED_I64 && tensor->bytes == sizeof fingerprint)
+        TRY(heed_safetensors_read(file, tensor, &fingerprint));
+    return fingerprint == (int64_t)base->fingerprint
+               ? HEED_OK
+               : heed_fail(HEED_INVALID, "%s: the checkpoint went on from another model than %s", path,
+                           heed_model_file_path(base->file));
+}
+
 static heed_status read_steps(const heed_safetensors *file, const char *path, int64_t *done)
 {
     const heed_file_tensor *steps = heed_safetensors_find(file, "steps");
@@ -131,6 +149,7 @@ static heed_status read_steps(const heed_safetensors *file, const char *path, in
 
 static heed_status read_all(heed_trainer *trainer, const heed_safetensors *file, const char *path)
 {
+    TRY(check_base(trainer, file, path));
     for (int i = 0; i < heed_trainer_tensors(trainer); i++) {
         const heed_trainer_tensor to = heed_trainer_tensor_at(trainer, i);
         TRY(read_tensor(file, &to, path));

@@ -1,6 +1,7 @@
 #include "train/config.h"
 #include "attend/spec_reader.h"
 #include "base/try.h"
+#include "train/base.h"
 #include "train/data.h"
 #include "train/optimiser.h"
 #include "train/schedule.h"
@@ -22,6 +23,15 @@ static const struct {
     {"gelu_tanh", HEED_FN_GELU_TANH, false}, {"relu", HEED_FN_RELU, false},
     {"relu2", HEED_FN_RELU2, false},         {"silu", HEED_FN_SILU, false},
 };
+
+heed_base_learn heed_config_learn(const heed_train_config *config)
+{
+    return (heed_base_learn){.learn = (heed_learn)config->learn,
+                             .tensors = config->tensors,
+                             .targets = config->lora_targets,
+                             .rank = config->lora_rank,
+                             .alpha = config->lora_alpha};
+}
 
 const char *heed_feed_word(int i)
 {
@@ -47,6 +57,7 @@ bool heed_feed_gated(int i)
 WORDS(norm_word, "rms", "layer", "none")
 WORDS(place_word, "before", "after")
 WORDS(positions_word, "none", "learned")
+WORDS(lora_word, "both", "adapter", "merged")
 
 static const char *optimiser_word(int i)
 {
@@ -81,9 +92,23 @@ static const heed_key keys[] = {
     TEXT(data, "", "a task, as in copy(length=16), or `text`"),
     TEXT(file, "", "of data = text: a text, or a safetensors file with `tokens`"),
     TEXT(tokenizer, "bytes", "of data = text: `bytes`, or the path of a model or tokenizer.json"),
-    WORD(objective, heed_objective_name, "next", "what is asked for: next, masked or class"),
+    WORD(objective, heed_objective_name, "next", "what is asked for: next, masked, class or distil"),
     NUMBER(held_out, 0.1, 0, 0.9, "share of a text, at its end, that evaluation keeps for itself"),
     NUMBER(smoothing, 0, 0, 0.99, "of labels"),
+    TEXT(base, "",
+         "a model to go on from, whose shape then holds: a file, a folder, or a fetched one's path"),
+    WORD(learn, heed_learn_name, "all",
+         "of a base: all, chosen (see tensors), lora, or forms (of attention) alone"),
+    TEXT(tensors, "", "of learn = chosen: names of tensors with blanks between, * for anything"),
+    WHOLE(lora_rank, 8, 1, 1 << 16, "of learn = lora"),
+    NUMBER(lora_alpha, 16, 0, 1e6, "of learn = lora: what is added counts alpha / rank times"),
+    TEXT(lora_targets, "", "of learn = lora: which linear maps, as tensors; none given: all of the layers"),
+    WORD(lora_write, lora_word, "both", "of learn = lora: the adapter, the model with it merged, or both"),
+    TEXT(params, "", "of a base: tensors of forms to begin with, as heed calibrate writes them"),
+    TEXT(teacher, "base", "of objective = distil: a model with the same tokens; base: the base as it was"),
+    NUMBER(temperature, 1, 1e-3, 1000, "of objective = distil: what logits are divided by"),
+    NUMBER(teacher_share, 1, 0, 1,
+           "of objective = distil: the teacher's share of the loss; the text has the rest"),
     WHOLE(layers, 2, 1, 1000, "layers"),
     WHOLE(width, 64, 1, 1 << 20, "numbers a token between layers"),
     WHOLE(heads, 4, 1, 1 << 12, "query heads"),

@@ -3,6 +3,8 @@
 #ifndef HEED_TRAIN_CONFIG_H
 #define HEED_TRAIN_CONFIG_H
 
+#include "train/base.h"
+
 #include <heed/base.h>
 
 enum { HEED_CONFIG_TEXT = 512 };
@@ -12,6 +14,12 @@ typedef struct heed_train_config {
     char data[HEED_CONFIG_TEXT], file[HEED_CONFIG_TEXT], tokenizer[HEED_CONFIG_TEXT];
     int objective;
     double held_out, smoothing;
+    /* a model to go on from, and one to learn from */
+    char base[HEED_CONFIG_TEXT], params[HEED_CONFIG_TEXT], teacher[HEED_CONFIG_TEXT];
+    int learn, lora_write;
+    char tensors[HEED_CONFIG_TEXT], lora_targets[HEED_CONFIG_TEXT];
+    int64_t lora_rank;
+    double lora_alpha, temperature, teacher_share;
     /* model */
     int64_t layers, width, heads, kv_heads, head_dim, hidden, context;
     char attention[HEED_CONFIG_TEXT];
@@ -48,6 +56,12 @@ typedef struct heed_key {
 
 /* NULL beyond the last. */
 const heed_key *heed_train_key(int i);
+
+/* What a base's tensors do, as the config says; texts stay those of the config. */
+heed_base_learn heed_config_learn(const heed_train_config *config);
+
+/* What is written of a model with LoRA. */
+enum { HEED_LORA_BOTH, HEED_LORA_ADAPTER, HEED_LORA_MERGED };
 
 /* All usual values. */
 void heed_train_config_start(heed_train_config *config);

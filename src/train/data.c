@@ -8,11 +8,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const objectives[] = {"next", "masked", "class"};
+static const char *const objectives[] = {"next", "masked", "class", "distil"};
 
 const char *heed_objective_name(int i)
 {
     return i >= 0 && i < (int)(sizeof objectives / sizeof *objectives) ? objectives[i] : NULL;
+}
+
+bool heed_objective_says_next(heed_objective objective)
+{
+    return objective == HEED_OBJECTIVE_NEXT || objective == HEED_OBJECTIVE_DISTIL;
 }
 
 /* Length of the word at `text`, behind blanks. */
@@ -212,10 +217,15 @@ static bool ends_with(const char *path, const char *ending)
     return length >= end && !strcmp(path + length - end, ending);
 }
 
+bool heed_data_is_packed(const char *path)
+{
+    return ends_with(path, ".safetensors");
+}
+
 heed_status heed_data_text(heed_data *data, const char *path, const heed_tokenizer *tokenizer,
                            double held_out)
 {
-    if (ends_with(path, ".safetensors")) {
+    if (heed_data_is_packed(path)) {
         TRY(read_packed(data, path));
         data->held_out = (int64_t)((double)data->tokens * held_out);
     } else {

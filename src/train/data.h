@@ -13,9 +13,12 @@ typedef enum heed_objective {
     HEED_OBJECTIVE_MASKED, /* 15 % of the tokens: 8 of 10 hidden behind a mask, 1 replaced, 1 as it was
                               (Devlin et al.) */
     HEED_OBJECTIVE_CLASS,  /* the last target of a task as a class of the whole sequence */
+    HEED_OBJECTIVE_DISTIL, /* what a teacher expects at each place (Hinton et al.) */
 } heed_objective;
 
 const char *heed_objective_name(int i); /* NULL beyond the last */
+/* Whether a model that learned so expects next tokens. */
+bool heed_objective_says_next(heed_objective objective);
 
 typedef struct heed_data {
     const heed_synthetic *task; /* NULL: text */
@@ -37,6 +40,8 @@ heed_status heed_data_task(heed_data *data, const char *text);
  * I32. The last `held_out` of it (a share) is for evaluation. */
 heed_status heed_data_text(heed_data *data, const char *path, const heed_tokenizer *tokenizer,
                            double held_out);
+/* Whether a file holds tokens already. */
+bool heed_data_is_packed(const char *path);
 void heed_data_free(heed_data *data);
 
 /* Sequence `which` for training or evaluation: context tokens and targets (one with HEED_OBJECTIVE_CLASS). */

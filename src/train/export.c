@@ -90,7 +90,7 @@ static bool is_plain(const char *spec, plain_attention *plain)
 static const char *why_not(const heed_trainer *trainer, plain_attention *plain)
 {
     const heed_transformer *model = heed_trainer_model(trainer);
-    if (heed_trainer_data(trainer)->objective != HEED_OBJECTIVE_NEXT)
+    if (!heed_objective_says_next(heed_trainer_data(trainer)->objective))
         return "it does not say the next token";
     if (!is_plain(model->spec, plain))
         return "its attention is not plain rope and causal";
@@ -192,9 +192,34 @@ static heed_status copy_tokenizer(const char *from, const char *folder)
     return heed_output_close(&output, status);
 }
 
+/* A model that went on from another is written as that lies on disk. */
+static heed_status export_base(heed_trainer *trainer, const char *folder)
+{
+    const heed_train_config *config = heed_trainer_config(trainer);
+    const heed_base *base = heed_trainer_base(trainer);
+    heed_parameters *parameters = heed_trainer_parameters(trainer);
+    const heed_base_learn learn = heed_config_learn(config);
+    const bool lora = learn.learn == HEED_LEARN_LORA;
+    int forms;
+    heed_status status = HEED_OK;
+    heed_trainer_swap(trainer);
+    if (lora && config->lora_write != HEED_LORA_MERGED)
+        status = heed_lora_write(base, parameters, &learn, folder);
+    if (!status && learn.learn != HEED_LEARN_FORMS && !(lora && config->lora_write == HEED_LORA_ADAPTER))
+        status = heed_base_write(base, parameters, &learn, folder);
+    if (!status)
+        status = heed_forms_write(parameters, folder, &forms);
+    heed_trainer_swap(trainer);
+    return status;
+}
+
 heed_status heed_trainer_export(heed_trainer *trainer, const char *folder, const char **why)
 {
     plain_attention plain;
+    if (heed_trainer_base(trainer)) {
+        *why = NULL;
+        return export_base(trainer, folder);
+    }
     const heed_train_config *config = heed_trainer_config(trainer);
     *why = why_not(trainer, &plain);
     TRY(write_weights(trainer, folder));

@@ -2,6 +2,7 @@
 #include "base/cpu.h"
 #include "base/try.h"
 #include "train/optimiser.h"
+#include "train/pass.h"
 #include "train/schedule.h"
 
 #include <math.h>
@@ -9,27 +10,23 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A graph over the model with its inputs. */
-typedef struct pass {
-    heed_graph *graph;
-    heed_transformer_nodes nodes;
-    heed_variable targets, loss;
-} pass;
-
 struct heed_trainer {
     heed_train_config config;
     heed_data data;
     heed_transformer model;
+    heed_base *base, *teacher; /* may be the same */
     heed_parameters *parameters;
-    pass train, judge;
+    heed_pass_of of;
+    heed_pass train, judge;
     heed_optimiser *optimiser;
     const heed_optimiser_kind *kind;
     heed_optimiser_how how;
     heed_schedule schedule;
     const heed_nn_kernels *kernels;
     int threads;
-    float **average; /* [parameters] or NULL */
-    int32_t *row;    /* [2 context] one sequence on its way */
+    heed_parameter **learnt; /* [learns] those that change */
+    int learns;
+    float **average; /* [learns] or NULL */
     int64_t steps;
 };
 
@@ -37,6 +34,8 @@ static heed_status open_data(heed_trainer *t)
 {
     heed_train_config *c = &t->config;
     t->data = (heed_data){.seed = (uint64_t)c->seed, .objective = (heed_objective)c->objective};
+    if (!*c->data && t->base)
+        strcpy(c->data, "text");
     if (!*c->data)
         return heed_fail(HEED_INVALID,
                          "data is missing: a task, as in data = copy(length=16), or data = text");
@@ -54,7 +53,9 @@ static heed_status open_data(heed_trainer *t)
     if (c->objective == HEED_OBJECTIVE_CLASS)
         return heed_fail(HEED_INVALID, "objective = class needs a task, not text");
     heed_tokenizer *tokenizer = NULL;
-    if (strcmp(c->tokenizer, "bytes"))
+    if (t->base && !strcmp(c->tokenizer, "bytes"))
+        snprintf(c->tokenizer, sizeof c->tokenizer, "%s", c->base);
+    if (strcmp(c->tokenizer, "bytes") && !heed_data_is_packed(c->file))
         TRY(heed_tokenizer_load(&tokenizer, c->tokenizer));
     const heed_status status = heed_data_text(&t->data, c->file, tokenizer, c->held_out);
     heed_tokenizer_free(tokenizer);
@@ -68,10 +69,9 @@ static heed_status open_data(heed_trainer *t)
     return HEED_OK;
 }
 
-/* What was left open, from what was said. */
-static heed_status fill_in(heed_trainer *t)
+/* Of a model from nothing: what was left open of its shape. */
+static heed_status fill_in_shape(heed_train_config *c)
 {
-    heed_train_config *c = &t->config;
     c->kv_heads = c->kv_heads ? c->kv_heads : c->heads;
     if (!c->head_dim && c->width % c->heads)
         return heed_fail(HEED_INVALID, "heads = %lld does not divide width = %lld; head_dim may be given",
@@ -87,6 +87,36 @@ static heed_status fill_in(heed_trainer *t)
     c->head_dim = c->head_dim ? c->head_dim : c->width / c->heads;
     if (!c->hidden)
         c->hidden = heed_feed_gated(c->feed) ? (c->width * 8 / 3 + 15) / 16 * 16 : 4 * c->width;
+    return HEED_OK;
+}
+
+/* The sizes of a base, as far as a run has to know them. */
+static heed_status take_shape(heed_trainer *t)
+{
+    const heed_config *b = &t->base->config;
+    if (t->data.vocabulary > b->vocabulary)
+        return heed_fail(HEED_INVALID, "the data has %lld different tokens, the model %lld",
+                         (long long)t->data.vocabulary, (long long)b->vocabulary);
+    t->data.vocabulary = b->vocabulary;
+    t->model = (heed_transformer){.batch = t->config.batch,
+                                  .context = t->config.context,
+                                  .vocabulary = b->vocabulary,
+                                  .width = b->width,
+                                  .layers = b->layers,
+                                  .heads = b->heads,
+                                  .kv_heads = b->kv_heads,
+                                  .head_dim = b->head_dim,
+                                  .hidden = b->feed_forward,
+                                  .spec = *t->config.attention ? t->config.attention : "its own attention"};
+    return HEED_OK;
+}
+
+/* What was left open, from what was said. */
+static heed_status fill_in(heed_trainer *t)
+{
+    heed_train_config *c = &t->config;
+    if (!t->base)
+        TRY(fill_in_shape(c));
     c->eval_every = c->eval_every ? c->eval_every : (c->steps + 9) / 10;
     c->save_every = c->save_every ? c->save_every : c->eval_every;
     c->cooldown = c->cooldown ? c->cooldown : c->steps / 5;
@@ -102,6 +132,8 @@ static heed_status fill_in(heed_trainer *t)
             *numbers[i].to = (float)numbers[i].given;
     t->how.nesterov = c->nesterov;
     t->schedule = heed_schedule_of(c);
+    if (t->base)
+        return take_shape(t);
     t->model = (heed_transformer){
         .batch = c->batch,
         .context = c->context,
@@ -130,37 +162,44 @@ static heed_status fill_in(heed_trainer *t)
     return HEED_OK;
 }
 
-/* A graph for gradients, or one that keeps logits. */
-static heed_status make_pass(heed_trainer *t, pass *p, bool train)
+static heed_status list_learnt(heed_trainer *t)
 {
-    const int64_t batch = t->model.batch, shape[] = {batch, t->model.classes ? 1 : t->model.context};
-    TRY(heed_graph_create(&p->graph, t->parameters, t->threads, HEED_ISA_AUTO));
-    p->nodes = (heed_transformer_nodes){.segments = HEED_NO_INPUT, .places = HEED_NO_INPUT};
-    heed_transformer_make(p->graph, &t->model, &p->nodes);
-    p->targets = heed_nn_input(p->graph, HEED_I32, 2, shape);
-    if (!train) {
-        heed_graph_keep(p->graph, p->nodes.logits);
-        return heed_graph_finish(p->graph, HEED_NO_INPUT);
-    }
-    p->loss = heed_nn_cross_entropy(p->graph, p->nodes.logits, p->targets, (float)t->config.smoothing);
-    return heed_graph_finish(p->graph, p->loss);
+    const int count = heed_parameters_count(t->parameters);
+    t->learnt = calloc((size_t)count + 1, sizeof *t->learnt);
+    if (!t->learnt)
+        return heed_fail(HEED_NO_MEMORY, "no memory for a list of parameters");
+    for (int i = 0; i < count; i++)
+        if (!heed_parameters_at(t->parameters, i)->frozen)
+            t->learnt[t->learns++] = heed_parameters_at(t->parameters, i);
+    return HEED_OK;
 }
 
 static heed_status make_averages(heed_trainer *t)
 {
-    const int count = heed_parameters_count(t->parameters);
     if (t->config.average <= 0.0)
         return HEED_OK;
-    t->average = calloc((size_t)count + 1, sizeof *t->average);
-    for (int i = 0; t->average && i < count; i++) {
-        const heed_parameter *p = heed_parameters_at(t->parameters, i);
-        const size_t bytes = (size_t)p->count * sizeof(float);
+    t->average = calloc((size_t)t->learns + 1, sizeof *t->average);
+    for (int i = 0; t->average && i < t->learns; i++) {
+        const size_t bytes = (size_t)t->learnt[i]->count * sizeof(float);
         t->average[i] = malloc(bytes + 1);
         if (!t->average[i])
             return heed_fail(HEED_NO_MEMORY, "no memory for averaged weights");
-        memcpy(t->average[i], p->value, bytes);
+        memcpy(t->average[i], t->learnt[i]->value, bytes);
     }
     return t->average ? HEED_OK : heed_fail(HEED_NO_MEMORY, "no memory for averaged weights");
+}
+
+/* Weights of the base, and of its teacher where that must not change with it. */
+static heed_status load_base(heed_trainer *t)
+{
+    const heed_train_config *c = &t->config;
+    if (t->base)
+        TRY(heed_base_load(t->base, t->parameters, "", &t->of.learn));
+    if (!t->teacher)
+        return HEED_OK;
+    const bool frozen = c->learn == HEED_LEARN_LORA || c->learn == HEED_LEARN_FORMS;
+    t->of.teacher_apart = t->teacher != t->base || !frozen;
+    return t->of.teacher_apart ? heed_base_load(t->teacher, t->parameters, "teacher.", NULL) : HEED_OK;
 }
 
 static heed_status make(heed_trainer *t)
@@ -168,15 +207,26 @@ static heed_status make(heed_trainer *t)
     heed_isa isa;
     TRY(heed_isa_resolve(HEED_ISA_AUTO, &isa));
     t->kernels = heed_nn_kernels_of(isa);
+    TRY(heed_trainer_open_bases(&t->config, &t->base, &t->teacher));
     TRY(open_data(t));
     TRY(fill_in(t));
     TRY(heed_parameters_create(&t->parameters, (uint64_t)t->config.seed));
-    TRY(make_pass(t, &t->train, true));
-    TRY(make_pass(t, &t->judge, false));
+    t->of = (heed_pass_of){.config = &t->config,
+                           .data = &t->data,
+                           .model = &t->model,
+                           .base = t->base,
+                           .teacher = t->teacher,
+                           .learn = heed_config_learn(&t->config),
+                           .parameters = t->parameters,
+                           .threads = t->threads};
+    TRY(load_base(t));
+    TRY(heed_pass_make(&t->train, &t->of, true));
+    TRY(heed_pass_make(&t->judge, &t->of, false));
+    if (*t->config.params)
+        TRY(heed_forms_read(t->parameters, t->config.params));
     TRY(heed_optimiser_create(&t->optimiser, t->kind, &t->how, t->parameters, t->threads, HEED_ISA_AUTO));
-    TRY(make_averages(t));
-    t->row = malloc(2 * (size_t)t->model.context * sizeof *t->row);
-    return t->row ? HEED_OK : heed_fail(HEED_NO_MEMORY, "no memory for a sequence");
+    TRY(list_learnt(t));
+    return make_averages(t);
 }
 
 heed_status heed_trainer_create(heed_trainer **trainer, const heed_train_config *config, int threads)
@@ -199,14 +249,17 @@ void heed_trainer_free(heed_trainer *t)
 {
     if (!t)
         return;
-    for (int i = 0; t->average && i < heed_parameters_count(t->parameters); i++)
+    for (int i = 0; t->average && i < t->learns; i++)
         free(t->average[i]);
     free(t->average);
-    free(t->row);
+    free(t->learnt);
     heed_optimiser_free(t->optimiser);
-    heed_graph_free(t->train.graph);
-    heed_graph_free(t->judge.graph);
+    heed_pass_free(&t->train);
+    heed_pass_free(&t->judge);
     heed_parameters_free(t->parameters);
+    if (t->teacher != t->base)
+        heed_base_close(t->teacher);
+    heed_base_close(t->base);
     heed_data_free(&t->data);
     free(t);
 }
@@ -218,9 +271,11 @@ heed_trainer_info heed_trainer_get_info(const heed_trainer *t)
                               .context = t->model.context,
                               .bytes = heed_graph_bytes(t->train.graph) + heed_graph_bytes(t->judge.graph),
                               .flops = 3.0 * heed_graph_flops(t->train.graph) * (double)t->config.accumulate};
-    for (int i = 0; i < heed_parameters_count(t->parameters); i++)
-        info.parameters += heed_parameters_at(t->parameters, i)->count;
-    info.bytes += (size_t)info.parameters * sizeof(float) * (t->average ? 3 : 2);
+    for (int i = 0; i < heed_parameters_count(t->parameters); i++) {
+        const heed_parameter *p = heed_parameters_at(t->parameters, i);
+        info.parameters += p->frozen ? 0 : p->count;
+        info.bytes += (size_t)p->count * sizeof(float) * (p->frozen ? 1 : t->average ? 3 : 2);
+    }
     for (int i = 0; i < heed_optimiser_tensors(t->optimiser); i++)
         info.bytes += (size_t)heed_optimiser_tensor(t->optimiser, i).count * sizeof(float);
     return info;
@@ -241,6 +296,11 @@ const heed_transformer *heed_trainer_model(const heed_trainer *t)
     return &t->model;
 }
 
+const heed_base *heed_trainer_base(const heed_trainer *t)
+{
+    return t->base;
+}
+
 heed_parameters *heed_trainer_parameters(const heed_trainer *t)
 {
     return t->parameters;
@@ -257,23 +317,6 @@ void heed_trainer_set_steps(heed_trainer *t, int64_t steps)
     heed_optimiser_set_steps(t->optimiser, (uint64_t)steps);
 }
 
-/* Sequences first... into a graph's inputs; beyond `last` nothing is asked for. */
-static void fill(heed_trainer *t, const pass *p, bool held_out, int64_t first, int64_t last)
-{
-    const int64_t context = t->model.context, targets = t->model.classes ? 1 : context;
-    int32_t *token = heed_graph_data(p->graph, p->nodes.tokens),
-            *target = heed_graph_data(p->graph, p->targets);
-    for (int64_t b = 0; b < t->model.batch; b++) {
-        int32_t *asked = target + b * targets;
-        memset(t->row, 0, 2 * (size_t)context * sizeof *t->row);
-        for (int64_t i = 0; i < targets; i++)
-            asked[i] = -1;
-        if (first + b < last)
-            heed_data_make(&t->data, held_out, (uint64_t)(first + b), context, t->row, asked);
-        memcpy(token + b * context, t->row, (size_t)context * sizeof *token);
-    }
-}
-
 static heed_status not_finite(heed_trainer *t, const char *what)
 {
     const heed_variable where = heed_graph_not_finite(t->train.graph);
@@ -285,8 +328,8 @@ static heed_status not_finite(heed_trainer *t, const char *what)
 static void average_weights(heed_trainer *t)
 {
     const float memory = (float)t->config.average;
-    for (int i = 0; t->average && i < heed_parameters_count(t->parameters); i++) {
-        const heed_parameter *p = heed_parameters_at(t->parameters, i);
+    for (int i = 0; t->average && i < t->learns; i++) {
+        const heed_parameter *p = t->learnt[i];
         t->kernels->scale(t->average[i], memory, 0.0f, t->average[i], false, p->count);
         t->kernels->scale(p->value, 1.0f - memory, 0.0f, t->average[i], true, p->count);
     }
@@ -298,7 +341,7 @@ heed_status heed_trainer_step(heed_trainer *t, heed_train_report *report)
     double loss = 0.0;
     for (int64_t i = 0; i < many; i++) {
         const int64_t place = t->steps * many + i;
-        fill(t, &t->train, false, place * batch, INT64_MAX);
+        heed_pass_fill(&t->train, false, place * batch, INT64_MAX);
         heed_graph_training(t->train.graph, true, (uint64_t)place);
         TRY(heed_graph_forward(t->train.graph));
         const float now = *(const float *)heed_graph_data(t->train.graph, t->train.loss);
@@ -320,8 +363,8 @@ heed_status heed_trainer_step(heed_trainer *t, heed_train_report *report)
 
 void heed_trainer_swap(const heed_trainer *t)
 {
-    for (int i = 0; t->average && i < heed_parameters_count(t->parameters); i++) {
-        const heed_parameter *p = heed_parameters_at(t->parameters, i);
+    for (int i = 0; t->average && i < t->learns; i++) {
+        const heed_parameter *p = t->learnt[i];
         for (int64_t j = 0; j < p->count; j++) {
             const float swap = p->value[j];
             p->value[j] = t->average[i][j];
@@ -330,62 +373,42 @@ void heed_trainer_swap(const heed_trainer *t)
     }
 }
 
-/* Adds up a batch's targets, row by row. */
-static void count_batch(const heed_trainer *t, double *loss, int64_t *right, int64_t *targets)
-{
-    const int64_t classes = t->model.classes ? t->model.classes : t->model.vocabulary;
-    const int64_t rows = t->model.batch * (t->model.classes ? 1 : t->model.context);
-    const float *logits = heed_graph_data(t->judge.graph, t->judge.nodes.logits);
-    const int32_t *target = heed_graph_data(t->judge.graph, t->judge.targets);
-    for (int64_t row = 0; row < rows; row++) {
-        const float *x = logits + row * classes;
-        int64_t best = 0;
-        if (target[row] < 0)
-            continue;
-        for (int64_t i = 1; i < classes; i++)
-            best = x[i] > x[best] ? i : best;
-        *loss += (double)t->kernels->softmax(x, NULL, classes) - (double)x[target[row]];
-        *right += best == target[row];
-        ++*targets;
-    }
-}
-
 heed_status heed_trainer_evaluate(heed_trainer *t, heed_evaluated *evaluated)
 {
     const int64_t all = heed_data_evaluations(&t->data, t->model.context);
     const int64_t last = all < t->config.eval_sequences ? all : t->config.eval_sequences;
-    double loss = 0.0;
-    int64_t right = 0, targets = 0;
+    heed_pass_counts counts = {.loss = 0.0};
     heed_status status = HEED_OK;
     heed_trainer_swap(t);
     for (int64_t first = 0; first < last && !status; first += t->model.batch) {
-        fill(t, &t->judge, true, first, last);
+        heed_pass_fill(&t->judge, true, first, last);
         status = heed_graph_forward(t->judge.graph);
         if (!status)
-            count_batch(t, &loss, &right, &targets);
+            heed_pass_count(&t->judge, t->kernels, &counts);
     }
     heed_trainer_swap(t);
     TRY(status);
-    const double n = targets ? (double)targets : NAN;
+    const double n = counts.targets ? (double)counts.targets : NAN;
     *evaluated = (heed_evaluated){
-        .loss = loss / n,
-        .accuracy = (double)right / n,
+        .loss = counts.loss / n,
+        .accuracy = (double)counts.right / n,
         .ceiling = t->data.task && t->data.objective != HEED_OBJECTIVE_MASKED ? t->data.task->ceiling : NAN,
         .bits = NAN,
-        .targets = targets};
-    if (t->data.bytes_held_out > 0 && t->data.objective == HEED_OBJECTIVE_NEXT)
-        evaluated->bits = loss / n / log(2.0) * (double)t->data.held_out / (double)t->data.bytes_held_out;
+        .targets = counts.targets};
+    if (t->data.bytes_held_out > 0 && heed_objective_says_next(t->data.objective))
+        evaluated->bits =
+            counts.loss / n / log(2.0) * (double)t->data.held_out / (double)t->data.bytes_held_out;
     return HEED_OK;
 }
 
 int heed_trainer_tensors(const heed_trainer *t)
 {
-    return heed_parameters_count(t->parameters) * (t->average ? 2 : 1) + heed_optimiser_tensors(t->optimiser);
+    return t->learns * (t->average ? 2 : 1) + heed_optimiser_tensors(t->optimiser);
 }
 
 heed_trainer_tensor heed_trainer_tensor_at(const heed_trainer *t, int i)
 {
-    const int count = heed_parameters_count(t->parameters), weights = count * (t->average ? 2 : 1);
+    const int count = t->learns, weights = count * (t->average ? 2 : 1);
     heed_trainer_tensor tensor = {.rank = 1};
     if (i >= weights) {
         const heed_state_tensor state = heed_optimiser_tensor(t->optimiser, i - weights);
@@ -394,7 +417,7 @@ heed_trainer_tensor heed_trainer_tensor_at(const heed_trainer *t, int i)
         tensor.shape[0] = state.count;
         return tensor;
     }
-    const heed_parameter *p = heed_parameters_at(t->parameters, i % count);
+    const heed_parameter *p = t->learnt[i % count];
     snprintf(tensor.name, sizeof tensor.name, "%s%s", i < count ? "" : "average.", p->name);
     tensor.data = i < count ? p->value : t->average[i - count];
     tensor.rank = p->rank;

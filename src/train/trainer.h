@@ -7,6 +7,7 @@
 #define HEED_TRAIN_TRAINER_H
 
 #include "nn/layers.h"
+#include "train/base.h"
 #include "train/config.h"
 #include "train/data.h"
 
@@ -27,6 +28,7 @@ const heed_train_config *
 heed_trainer_config(const heed_trainer *trainer); /* with what was left open filled in */
 const heed_data *heed_trainer_data(const heed_trainer *trainer);
 const heed_transformer *heed_trainer_model(const heed_trainer *trainer);
+const heed_base *heed_trainer_base(const heed_trainer *trainer); /* NULL: a model from nothing */
 heed_parameters *heed_trainer_parameters(const heed_trainer *trainer);
 
 typedef struct heed_train_report {
@@ -58,6 +60,9 @@ heed_status heed_checkpoint_config(const char *path, char **text);
  * NULL, or why the model is not one that config.json can describe (then only model.safetensors is written).
  */
 heed_status heed_trainer_export(heed_trainer *trainer, const char *folder, const char **why);
+
+/* The models that a config names: to go on from, and to learn from. */
+heed_status heed_trainer_open_bases(heed_train_config *config, heed_base **base, heed_base **teacher);
 
 /* For the files of the trainer: averages change places with weights. */
 void heed_trainer_swap(const heed_trainer *trainer);

@@ -68,6 +68,7 @@ void heed_transformer_make(heed_graph *graph, const heed_transformer *given, hee
     }
     if (!model.after)
         x = heed_layer_norm_rows(graph, "model.norm", &model, x);
+    nodes->hidden = x;
     if (model.classes > 0)
         nodes->logits = classify(graph, &model, x);
     else if (model.tied)

@@ -1,0 +1,47 @@
+/* A graph over a model for one kind of run: its inputs, what it computes from a batch, and the loss. */
+#ifndef HEED_TRAIN_PASS_H
+#define HEED_TRAIN_PASS_H
+
+#include "nn/kernels.h"
+#include "train/base.h"
+#include "train/config.h"
+#include "train/data.h"
+
+/* What models are made of, for all passes of a run. */
+typedef struct heed_pass_of {
+    const heed_train_config *config;
+    const heed_data *data;
+    const heed_transformer *model; /* sizes; of a base too */
+    const heed_base *base;         /* NULL: a model from nothing */
+    const heed_base *teacher;      /* of distillation; may be `base` */
+    bool teacher_apart;            /* its parameters are called teacher.NAME */
+    heed_base_learn learn;
+    heed_parameters *parameters;
+    int threads;
+} heed_pass_of;
+
+typedef struct heed_pass {
+    const heed_pass_of *of;
+    heed_graph *graph;
+    heed_transformer_nodes nodes;
+    heed_variable targets; /* i32; one a token, or one a sequence */
+    heed_variable scores;  /* what targets are classes of; HEED_NO_INPUT: nothing is */
+    heed_variable loss;
+    int32_t *row; /* [2 context] one sequence on its way */
+} heed_pass;
+
+/* A graph for gradients, or one that only judges. */
+heed_status heed_pass_make(heed_pass *pass, const heed_pass_of *of, bool train);
+void heed_pass_free(heed_pass *pass);
+
+/* Examples first... into the inputs; from `last` on nothing is asked for. */
+void heed_pass_fill(heed_pass *pass, bool held_out, int64_t first, int64_t last);
+
+typedef struct heed_pass_counts {
+    double loss;
+    int64_t right, targets;
+} heed_pass_counts;
+/* Adds up what the last forward run of a judging pass says. */
+void heed_pass_count(const heed_pass *pass, const heed_nn_kernels *kernels, heed_pass_counts *counts);
+
+#endif
