@@ -78,8 +78,8 @@ _heed()
         [[ $word == -* ]] || COMPREPLY=($(compgen -f -- "$word"))
         ;;
     run)
-        COMPREPLY=($(compgen -W "--model --prompt --file --tokens --chat --system --attention --params --compare --session --passage --passage-cache --cache --cache-ram --cache-file --exact
-            --threads --temperature --top-k --top-p --min-p --repetition --frequency --presence --penalty-window --seed
+        COMPREPLY=($(compgen -W "--model --prompt --file --tokens --chat --system --attention --params --compare --session --passage --passage-cache --selective --selective-unit --selective-by --selective-model --question
+            --cache --cache-ram --cache-file --exact --threads --temperature --top-k --top-p --min-p --repetition --frequency --presence --penalty-window --seed
             --stop --context --truncate --parse-special --json --help" -- "$word"))
         ;;
     logits)

@@ -23,6 +23,15 @@ static const cli_option options[] = {
                     "a text before the prompt that is read by itself, and kept; several times"),
     CLI_TEXT_OPTION(run_options, passage_cache, "passage-cache", "FOLDER",
                     "keep read passages there for other runs, and take them from there"),
+    CLI_NUMBER_OPTION(run_options, selective, "selective", 0.0, 100.0,
+                      "leave out that percent of the text's units, those that a model expects most"),
+    CLI_CHOICE_OPTION(run_options, unit, "selective-unit", "UNIT", run_unit_word,
+                      "units of the text: token, phrase or sentence; phrase"),
+    CLI_CHOICE_OPTION(run_options, measure, "selective-by", "MEASURE", run_measure_word,
+                      "what stays: units by the sum or mean of their tokens' information, or by lot; sum"),
+    CLI_TEXT_OPTION(run_options, selective_model, "selective-model", "MODEL",
+                    "the model that says what it expects; the one that reads"),
+    CLI_TEXT_OPTION(run_options, question, "question", "TEXT", "follows the text, whole"),
     CLI_NUMBER_OPTION(run_options, temperature, "temperature", 0.0, 100.0, "0 takes the likeliest token; 0"),
     CLI_WHOLE_OPTION(run_options, top_k, "top-k", 0, 1 << 24, "draw among the N likeliest tokens; 0: all"),
     CLI_NUMBER_OPTION(run_options, top_p, "top-p", 0.0, 1.0,
@@ -116,10 +125,11 @@ static heed_status read_prompt(run_state *run)
     cli_text text;
     TRY(cli_read_text(&run->options.use, &text));
     const run_options *o = &run->options;
-    const heed_status status =
-        o->passage.count ? heed_tokenize(heed_model_tokenizer(run->model), text.bytes, text.size,
-                                         o->use.parse_special ? HEED_PARSE_SPECIAL : 0, &run->prompt)
-                         : cli_tokens_of(run->model, &o->use, &text, &run->prompt);
+    heed_status status = run_select_text(run, &text);
+    if (!status)
+        status = o->passage.count ? heed_tokenize(heed_model_tokenizer(run->model), text.bytes, text.size,
+                                                  o->use.parse_special ? HEED_PARSE_SPECIAL : 0, &run->prompt)
+                                  : cli_tokens_of(run->model, &o->use, &text, &run->prompt);
     free(text.bytes);
     return status;
 }
@@ -183,6 +193,8 @@ static heed_status run_model(run_state *run)
             "one prompt, whole");
     if (run->options.passage_cache && !run->options.passage.count)
         return heed_fail(HEED_INVALID, "--passage-cache goes with --passage");
+    if (run->options.chat && (run->options.question || run->options.selective >= 0.0))
+        return heed_fail(HEED_INVALID, "--selective and --question go without --chat");
     if (run->options.chat)
         return run_chat(run);
     TRY(read_prompt(run));
@@ -197,7 +209,12 @@ static heed_status run_model(run_state *run)
 
 static int run_command(int argc, char **argv)
 {
-    run_state run = {.options = {.use = CLI_LANGUAGE(), .most = 256, .top_p = 1.0, .repetition = 1.0}};
+    run_state run = {.options = {.use = CLI_LANGUAGE(),
+                                 .most = 256,
+                                 .top_p = 1.0,
+                                 .repetition = 1.0,
+                                 .selective = -1.0,
+                                 .unit = HEED_UNIT_PHRASE}};
     cli_arguments arguments;
     int status;
     if (!cli_parse(&cli_run, argc, argv, &run.options, &arguments, 0, 0, &status))
@@ -213,6 +230,7 @@ static int run_command(int argc, char **argv)
         heed_divergence_free(&run.form[i].difference);
     }
     run_free_passages(&run);
+    heed_selection_free(&run.selection);
     heed_tokens_free(&run.prompt);
     heed_model_close(run.model);
     return status;

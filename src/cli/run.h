@@ -4,6 +4,7 @@
 
 #include "cli/generate.h"
 #include "eval/divergence.h"
+#include "eval/selective.h"
 
 typedef struct run_options {
     cli_language use;
@@ -12,7 +13,9 @@ typedef struct run_options {
     int64_t most, seed, top_k, penalty_window;
     double temperature, top_p, min_p, repetition, frequency, presence;
     cli_list stop, compare, passage;
-    const char *passage_cache;
+    const char *passage_cache, *question, *selective_model;
+    double selective; /* percent of the text's units that are left out; below 0: none are */
+    int unit, measure;
 } run_options;
 
 /* A text that is read by itself and stands before the prompt. */
@@ -41,6 +44,7 @@ typedef struct run_state {
     int forms;
     run_passage *passage; /* [options.passage.count] */
     double passage_seconds;
+    heed_selection selection; /* with --selective */
 } run_state;
 
 /* A session, a sampler and stop strings for a form. */
@@ -58,6 +62,13 @@ heed_status run_splice_passages(run_state *run);
 void run_print_passages(const run_state *run);
 void run_add_passages(const run_state *run, cJSON *line);
 void run_free_passages(run_state *run);
+
+/* --selective: what of the text stays; --question: what follows it. run_selective.c */
+heed_status run_select_text(run_state *run, cli_text *text);
+void run_print_selection(const run_state *run);
+void run_add_selection(const run_state *run, cJSON *line);
+const char *run_unit_word(int i);
+const char *run_measure_word(int i);
 
 /* A conversation: a line of standard input a turn, or one turn with -p. run_chat.c */
 heed_status run_chat(run_state *run);

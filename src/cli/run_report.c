@@ -103,6 +103,7 @@ static void print_line(const run_state *run)
     const cli_generation *g = &form->generation;
     print_dropped(run);
     run_print_passages(run);
+    run_print_selection(run);
     fprintf(stderr, "%lld tokens read", (long long)g->read);
     if (g->reused)
         fprintf(stderr, " and %lld reused", (long long)g->reused);
@@ -196,6 +197,7 @@ void run_print_json(const run_state *run, int i)
     cJSON_AddNumberToObject(line, "cache_token_bytes", form->session.cache_token_bytes);
     add_usage(line, g->session);
     run_add_passages(run, line);
+    run_add_selection(run, line);
     cJSON_AddStringToObject(line, "kernels", run->info.kernels);
     if (i > 0 && form->difference.positions > 0)
         add_difference(line, &form->difference);
