@@ -43,6 +43,8 @@ static double function(int kind, double x)
         return x * x;
     case HEED_FN_SQRT:
         return sqrt(x);
+    case HEED_FN_SOFTPLUS:
+        return log1p(exp(-fabs(x))) + r;
     default:
         return x;
     }

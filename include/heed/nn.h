@@ -96,6 +96,7 @@ typedef enum heed_function {
     HEED_FN_SQUARE,
     HEED_FN_SQRT,
     HEED_FN_IDENTITY,
+    HEED_FN_SOFTPLUS, /**< log(1 + e^x): -log sigmoid(-x) */
     HEED_FUNCTIONS
 } heed_function;
 
@@ -125,6 +126,15 @@ typedef struct heed_convolution {
 } heed_convolution;
 HEED_API heed_variable heed_nn_convolution(heed_graph *graph, heed_variable x, heed_variable weight,
                                            const heed_convolution *how);
+/** x [batch, height, width, in], weight [out, tall, wide, in]: [batch, (height + 2 pad - tall) / stride + 1,
+ * ..., out], with `pad` rows and columns of zeros around. */
+typedef struct heed_convolution_2d {
+    int64_t stride; /**< 0: 1 */
+    int64_t pad;
+    bool depthwise; /**< weight is [tall, wide, in], each channel by itself */
+} heed_convolution_2d;
+HEED_API heed_variable heed_nn_convolution_2d(heed_graph *graph, heed_variable x, heed_variable weight,
+                                              const heed_convolution_2d *how);
 /**@}*/
 
 /** @name Rows */
@@ -141,6 +151,9 @@ HEED_API heed_variable heed_nn_mean(heed_graph *graph, heed_variable x);
 /** Mean or largest of windows: x [batch, n, c] to [batch, (n - window) / stride + 1, c]. */
 HEED_API heed_variable heed_nn_pool(heed_graph *graph, heed_variable x, int64_t window, int64_t stride,
                                     bool largest);
+/** The same of square windows: x [batch, height, width, c]. */
+HEED_API heed_variable heed_nn_pool_2d(heed_graph *graph, heed_variable x, int64_t window, int64_t stride,
+                                       bool largest);
 /**
  * A scalar: the mean over rows of -sum_c p(c) log softmax(logits)[c], p = 1 - smoothing at the target and
  * smoothing / classes everywhere. Rows with a target below 0 do not count; 0 when none does.
@@ -186,6 +199,16 @@ typedef struct heed_nn_attention {
  * Parameters of the spec are made and learnt. */
 HEED_API heed_variable heed_nn_attend(heed_graph *graph, heed_variable q, heed_variable k, heed_variable v,
                                       const heed_nn_attention *how);
+
+/** What tells apart keys that are not the queries' own tokens: cross-attention. */
+typedef struct heed_nn_keys {
+    heed_variable positions; /**< i32 [batch, m]; there when the queries' are */
+    heed_variable segments;  /**< likewise */
+} heed_nn_keys;
+/** heed_nn_attend with keys of another text, of m tokens. */
+HEED_API heed_variable heed_nn_attend_across(heed_graph *graph, heed_variable q, heed_variable k,
+                                             heed_variable v, const heed_nn_attention *how,
+                                             const heed_nn_keys *keys);
 
 /** A recurrence by a spec; see scan.h. */
 typedef struct heed_nn_recurrence {

@@ -13,7 +13,7 @@
 
 #include <heed/nn.h>
 
-enum { HEED_NN_INPUTS = 24 };
+enum { HEED_NN_INPUTS = 26 };
 
 typedef struct heed_work heed_work;
 typedef struct heed_nn_node heed_nn_node;

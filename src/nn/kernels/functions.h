@@ -52,6 +52,11 @@ static inline float sigmoid_slope(float x)
     return s * (1.0f - s);
 }
 
+static inline float softplus(float x)
+{
+    return positive(x) + heed_log1p(heed_exp(-fabsf(x)));
+}
+
 static inline float tanh_slope(float x)
 {
     const float t = heed_tanh(x);
@@ -70,6 +75,8 @@ static inline float tanh_slope(float x)
                                     each(HEED_FN_LOG, log, heed_log(x), 1.0f / x)                            \
                                         each(HEED_FN_SQUARE, square, x *x, 2.0f * x)                         \
                                             each(HEED_FN_SQRT, sqrt, sqrtf(x), 0.5f / sqrtf(x))              \
-                                                each(HEED_FN_IDENTITY, identity, x, 1.0f + 0.0f * x)
+                                                each(HEED_FN_IDENTITY, identity, x, 1.0f + 0.0f * x)         \
+                                                    each(HEED_FN_SOFTPLUS, softplus, softplus(x),            \
+                                                         heed_sigmoid(x))
 
 #endif

@@ -6,8 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Inputs q, k, v, positions, segments, then the parameters of the plan in its order. */
-enum { Q, K, V, POSITIONS, SEGMENTS, FIRST_PARAM };
+/* Inputs q, k, v, positions and segments of queries and of keys, then the parameters of the plan in its
+ * order. */
+enum { Q, K, V, POSITIONS, SEGMENTS, KEY_POSITIONS, KEY_SEGMENTS, FIRST_PARAM };
 
 typedef struct attention {
     heed_plan *plan;
@@ -40,9 +41,9 @@ static heed_extra extra_of(const heed_work *work, const attention *a, heed_tenso
         param[i].data = (void *)(uintptr_t)work->in[FIRST_PARAM + i];
     }
     return (heed_extra){.q_pos = whole_rows(work->in[POSITIONS], a->batch, a->queries),
-                        .k_pos = whole_rows(work->in[POSITIONS], a->batch, a->keys),
+                        .k_pos = whole_rows(work->in[KEY_POSITIONS], a->batch, a->keys),
                         .q_segment = whole_rows(work->in[SEGMENTS], a->batch, a->queries),
-                        .k_segment = whole_rows(work->in[SEGMENTS], a->batch, a->keys),
+                        .k_segment = whole_rows(work->in[KEY_SEGMENTS], a->batch, a->keys),
                         .params = param,
                         .row_state = work->saved,
                         .scratch = work->scratch};
@@ -176,14 +177,27 @@ static bool is_rows(const heed_graph *graph, heed_variable node, int64_t *batch,
     return *batch == x->shape[0] && *n == x->shape[1] && *dim == x->shape[2] / heads;
 }
 
-static bool is_whole_rows(const heed_graph *graph, heed_variable node, const attention *a)
+/* A whole number a token, of queries and keys or of neither. */
+static bool are_whole_rows(const heed_graph *graph, heed_variable of_queries, heed_variable of_keys,
+                           const attention *a)
 {
-    const heed_nn_node *x = node >= 0 ? heed_nn_at(graph, node) : NULL;
-    return !x || (x->type == HEED_I32 && x->count == a->batch * a->queries && a->queries == a->keys);
+    const heed_nn_node *q = of_queries >= 0 ? heed_nn_at(graph, of_queries) : NULL,
+                       *k = of_keys >= 0 ? heed_nn_at(graph, of_keys) : NULL;
+    if (!q || !k)
+        return !q && !k;
+    return q->type == HEED_I32 && k->type == HEED_I32 && q->count == a->batch * a->queries &&
+           k->count == a->batch * a->keys;
 }
 
 heed_variable heed_nn_attend(heed_graph *graph, heed_variable q, heed_variable k, heed_variable v,
                              const heed_nn_attention *how)
+{
+    return heed_nn_attend_across(graph, q, k, v, how,
+                                 &(heed_nn_keys){.positions = how->positions, .segments = how->segments});
+}
+
+heed_variable heed_nn_attend_across(heed_graph *graph, heed_variable q, heed_variable k, heed_variable v,
+                                    const heed_nn_attention *how, const heed_nn_keys *keys)
 {
     if (q < 0 || k < 0 || v < 0)
         return heed_nn_fail(graph, HEED_INVALID, "attention: q, k or v is no node of this graph");
@@ -195,14 +209,16 @@ heed_variable heed_nn_attend(heed_graph *graph, heed_variable q, heed_variable k
     if (a->heads < 1 || a->kv_heads < 1 || !is_rows(graph, q, &a->batch, &a->queries, a->heads, &a->dim) ||
         !is_rows(graph, k, &a->batch, &a->keys, a->kv_heads, &a->dim) ||
         !is_rows(graph, v, &a->batch, &a->keys, a->kv_heads, &a->value_dim) ||
-        !is_whole_rows(graph, how->positions, a) || !is_whole_rows(graph, how->segments, a)) {
+        !are_whole_rows(graph, how->positions, keys->positions, a) ||
+        !are_whole_rows(graph, how->segments, keys->segments, a)) {
         free(a);
         return heed_nn_fail(
             graph, HEED_INVALID, "attention: q %s, k %s and v %s do not fit %lld and %lld heads",
             heed_nn_shape_text(heed_nn_at(graph, q)).text, heed_nn_shape_text(heed_nn_at(graph, k)).text,
             heed_nn_shape_text(heed_nn_at(graph, v)).text, (long long)how->heads, (long long)how->kv_heads);
     }
-    heed_variable in[HEED_NN_INPUTS] = {q, k, v, how->positions, how->segments};
+    heed_variable in[HEED_NN_INPUTS] = {
+        q, k, v, how->positions, how->segments, keys->positions, keys->segments};
     const heed_status status = make_plan(graph, a, how, in);
     heed_nn_node *node = status ? NULL : heed_nn_make(graph, &attend_op, FIRST_PARAM + a->params, in);
     if (!node) {

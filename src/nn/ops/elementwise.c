@@ -36,10 +36,11 @@ static const heed_op apply_op = {.name = "function",
                                  .flags = HEED_OP_IN_PLACE};
 
 static const char *const function_names[] = {
-    [HEED_FN_SILU] = "silu",     [HEED_FN_GELU] = "gelu",   [HEED_FN_GELU_TANH] = "gelu_tanh",
-    [HEED_FN_RELU] = "relu",     [HEED_FN_RELU2] = "relu2", [HEED_FN_SIGMOID] = "sigmoid",
-    [HEED_FN_TANH] = "tanh",     [HEED_FN_EXP] = "exp",     [HEED_FN_LOG] = "log",
-    [HEED_FN_SQUARE] = "square", [HEED_FN_SQRT] = "sqrt",   [HEED_FN_IDENTITY] = "identity",
+    [HEED_FN_SILU] = "silu",         [HEED_FN_GELU] = "gelu",   [HEED_FN_GELU_TANH] = "gelu_tanh",
+    [HEED_FN_RELU] = "relu",         [HEED_FN_RELU2] = "relu2", [HEED_FN_SIGMOID] = "sigmoid",
+    [HEED_FN_TANH] = "tanh",         [HEED_FN_EXP] = "exp",     [HEED_FN_LOG] = "log",
+    [HEED_FN_SQUARE] = "square",     [HEED_FN_SQRT] = "sqrt",   [HEED_FN_IDENTITY] = "identity",
+    [HEED_FN_SOFTPLUS] = "softplus",
 };
 
 const char *heed_function_name(heed_function function)
