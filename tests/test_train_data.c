@@ -191,6 +191,220 @@ static void check_regression(const heed_data *data, int64_t n)
     }
 }
 
+/* The value of the expression that begins at *at, read from the right operand by operand. */
+static int read_list(int64_t *at)
+{
+    int value[MOST], count = 0, sum = 0;
+    const int32_t operation = token[(*at)++];
+    if (operation < 10)
+        return operation;
+    assert_in_range(operation, 10, 13);
+    while (token[*at] != 14)
+        value[count++] = read_list(at);
+    (*at)++;
+    assert_true(count >= 2);
+    qsort(value, (size_t)count, sizeof *value, rising);
+    for (int i = 0; i < count; i++)
+        sum += value[i];
+    return operation == 10   ? value[count - 1]
+           : operation == 11 ? value[0]
+           : operation == 12 ? value[(count - 1) / 2]
+                             : sum % 10;
+}
+
+static void check_listops(const heed_data *data, int64_t n)
+{
+    int64_t at = 0;
+    (void)data;
+    while (token[at] == 16)
+        at++;
+    assert_true(token[at] >= 10 && token[at] < 14);
+    const int value = read_list(&at);
+    assert_int_equal(at, n - 1);
+    assert_int_equal(token[at], 15);
+    assert_int_equal(target[at], value);
+}
+
+/* Paths of each number of edges from all nodes to all, by products of the matrix of edges. */
+static void check_graph(const heed_data *data, int64_t n)
+{
+    const int nodes = (int)data->arg[0];
+    bool path[64][64] = {{false}}, edge[64][64] = {{false}}, next[64][64];
+    for (int64_t e = 0; e + 3 < n; e += 2)
+        edge[token[e]][token[e + 1]] = edge[token[e + 1]][token[e]] = true;
+    for (int i = 0; i < nodes; i++)
+        path[i][i] = true;
+    int distance = 0;
+    for (int far = 1; far < nodes && !distance; far++) {
+        memset(next, 0, sizeof next);
+        for (int i = 0; i < nodes; i++)
+            for (int j = 0; j < nodes; j++)
+                for (int k = 0; k < nodes; k++)
+                    next[i][j] = next[i][j] || (path[i][k] && edge[k][j]);
+        memcpy(path, next, sizeof path);
+        distance = path[token[n - 2]][token[n - 1]] ? far : 0;
+    }
+    assert_true(token[n - 2] != token[n - 1]);
+    assert_int_equal(target[n - 1], nodes + distance);
+}
+
+/* The return has the steps of the first phrase. */
+static void check_melody(const heed_data *data, int64_t n)
+{
+    const int phrase = (int)data->arg[0], notes = (int)data->arg[1];
+    const int64_t last = n - phrase;
+    for (int64_t i = 0; i < n; i++) {
+        const bool asked = i >= last && i + 1 < n;
+        assert_int_equal(token[i] == notes, i < last && i % (phrase + 1) == phrase);
+        assert_int_equal(target[i] >= 0, asked);
+        if (asked) {
+            assert_int_equal(target[i], token[i + 1]);
+            assert_int_equal((token[i + 1] - token[i] + notes) % notes,
+                             (token[i - last + 1] - token[i - last] + notes) % notes);
+        }
+    }
+}
+
+/* An event is asked for where one of its kind stood a round before, and it is the same. */
+static void check_events(const heed_data *data, int64_t n)
+{
+    int64_t place[2][MOST], count[2] = {0, 0};
+    const int64_t round[2] = {data->arg[1], data->arg[3]};
+    for (int64_t i = 0; i < n; i++) {
+        const int slow = token[i] >= 16;
+        assert_int_equal(slow, i % data->arg[2] == data->arg[2] - 1);
+        const bool known = count[slow] >= round[slow];
+        if (i > 0)
+            assert_int_equal(target[i - 1], known ? token[i] : -1);
+        if (known)
+            assert_int_equal(token[place[slow][count[slow] - round[slow]]], token[i]);
+        place[slow][count[slow]++] = i;
+    }
+    assert_int_equal(target[n - 1], -1);
+}
+
+/* Colour spreads from the first dot along lines. */
+static void check_pathfinder(const heed_data *data, int64_t n)
+{
+    const int side = (int)data->arg[0], cells = side * side;
+    int dot[2], dots = 0, lines = 0, reached[MOST] = {0};
+    for (int i = 0; i < cells; i++) {
+        lines += token[i] > 0;
+        if (token[i] == 2 && dots < 2)
+            dot[dots++] = i;
+    }
+    assert_int_equal(dots, 2);
+    assert_int_equal(lines, 2 * data->arg[1]);
+    reached[dot[0]] = 1;
+    for (int again = 1; again;) {
+        again = 0;
+        for (int i = 0; i < cells; i++) {
+            const bool beside = (i % side > 0 && reached[i - 1]) || (i % side < side - 1 && reached[i + 1]) ||
+                                (i >= side && reached[i - side]) || (i + side < cells && reached[i + side]);
+            if (!reached[i] && token[i] && beside)
+                again = reached[i] = 1;
+        }
+    }
+    int length = 0;
+    for (int i = 0; i < cells; i++)
+        length += reached[i];
+    assert_int_equal(length, data->arg[1]); /* lines do not touch */
+    assert_int_equal(token[n - 1], 3);
+    assert_int_equal(target[n - 1], reached[dot[1]] ? 5 : 4);
+}
+
+/* The shape and colour of what stands in a part of the picture, and its corner. */
+static int read_shape(int side, int x0, int x1, int y0, int y1, int *colour, int corner[2])
+{
+    static const int counts[] = {9, 5, 8, 5};
+    int cells = 0, left = side, top = side, right = 0, bottom = 0;
+    for (int y = y0; y < y1; y++)
+        for (int x = x0; x < x1; x++)
+            if (token[y * side + x]) {
+                cells++;
+                *colour = token[y * side + x] - 1;
+                left = x < left ? x : left;
+                top = y < top ? y : top;
+                right = x > right ? x : right;
+                bottom = y > bottom ? y : bottom;
+            }
+    corner[0] = left;
+    corner[1] = top;
+    if (!cells || right - left != 2 || bottom - top != 2)
+        return -1;
+    const bool at_corner = token[top * side + left], in_middle = token[(top + 1) * side + left + 1];
+    for (int shape = 0; shape < 4; shape++)
+        if (cells == counts[shape] && (cells == 9 || (cells == 8 ? !in_middle : at_corner == (shape == 3))))
+            return shape;
+    return -1;
+}
+
+static void check_shapes(const heed_data *data, int64_t n)
+{
+    const int side = (int)data->arg[0], colours = (int)data->arg[1], half = side / 2, mark = 1 + colours;
+    int colour[2] = {0, 0}, corner[2][2], shape[2], ways = 0;
+    check_answers(data, n, mark);
+    for (int above = 0; above < 2; above++) {
+        shape[0] = read_shape(side, 0, above ? side : half, 0, above ? half : side, &colour[0], corner[0]);
+        shape[1] = read_shape(side, above ? 0 : half, side, above ? half : 0, side, &colour[1], corner[1]);
+        if (shape[0] < 0 || shape[1] < 0 || corner[0][!above] != corner[1][!above])
+            continue;
+        ways++;
+        const int32_t caption[] = {mark + 1 + colour[0], mark + 1 + colours + shape[0],
+                                   mark + 1 + colours + 4 + above, mark + 1 + colour[1],
+                                   mark + 1 + colours + shape[1]};
+        assert_memory_equal(caption, target + n - 5, sizeof caption);
+    }
+    assert_int_equal(ways, 1);
+}
+
+static void check_points(const heed_data *data, int64_t n)
+{
+    const int side = (int)data->arg[1];
+    bool mirror[4] = {false, true, true, true};
+    int answer = 0;
+    for (int kind = 1; kind < 4; kind++)
+        for (int64_t i = 0; i + 1 < n; i++) {
+            const int x = token[i] % side, y = token[i] / side;
+            const int want = (kind & 2 ? side - 1 - y : y) * side + (kind & 1 ? side - 1 - x : x);
+            bool there = false;
+            for (int64_t j = 0; j + 1 < n; j++) {
+                there = there || token[j] == want;
+                assert_true(i == j || token[i] != token[j]);
+            }
+            mirror[kind] = mirror[kind] && there;
+        }
+    for (int kind = 1; kind < 4; kind++)
+        answer = mirror[kind] ? kind : answer;
+    assert_true(mirror[1] + mirror[2] + mirror[3] <= 1);
+    assert_int_equal(token[n - 1], side * side);
+    assert_int_equal(target[n - 1], side * side + 1 + answer);
+}
+
+/* Each of the answers comes about as often as it should, so that always giving one of them is worth little.
+ */
+static void answers_are_spread(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *task;
+        int least; /* answers of which each comes a tenth of the time or more */
+    } tasks[] = {{"pathfinder", 2}, {"points", 4}, {"graph", 4}, {"listops", 4}, {"parity", 2}};
+    for (size_t t = 0; t < sizeof tasks / sizeof *tasks; t++) {
+        const heed_data data = open_task(tasks[t].task);
+        int count[MOST] = {0}, often = 0;
+        for (uint64_t which = 0; which < 400; which++) {
+            heed_data_make(&data, false, which, data.context, token, target);
+            assert_in_range(target[data.context - 1], 0, MOST - 1);
+            count[target[data.context - 1]]++;
+        }
+        for (int i = 0; i < MOST; i++)
+            often += count[i] >= 40;
+        if (often < tasks[t].least)
+            fail_msg("%s has %d answers that come often", tasks[t].task, often);
+    }
+}
+
 static void answers_are_right(void **state)
 {
     (void)state;
@@ -207,6 +421,23 @@ static void answers_are_right(void **state)
     for_all("dyck(20, kinds=3, depth=4)", check_dyck);
     for_all("addition(5)", check_addition);
     for_all("regression(pairs=6, prime=7)", check_regression);
+    for_all("listops", check_listops);
+    for_all("listops(length=5, depth=1, operands=2)", check_listops);
+    for_all("listops(200, 9, 16)", check_listops);
+    for_all("graph", check_graph);
+    for_all("graph(nodes=2, edges=1)", check_graph);
+    for_all("graph(nodes=20, edges=60)", check_graph);
+    for_all("melody", check_melody);
+    for_all("melody(phrase=2, notes=5, between=0)", check_melody);
+    for_all("events", check_events);
+    for_all("events(length=40, fast=7, every=3, slow=4)", check_events);
+    for_all("pathfinder", check_pathfinder);
+    for_all("pathfinder(side=4, line=4)", check_pathfinder);
+    for_all("pathfinder(side=20, line=12)", check_pathfinder);
+    for_all("shapes", check_shapes);
+    for_all("shapes(side=13, colours=2)", check_shapes);
+    for_all("points", check_points);
+    for_all("points(points=30, side=12)", check_points);
 }
 
 static void sequences_belong_to_seed_and_number(void **state)
@@ -296,6 +527,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(answers_are_right),
+        cmocka_unit_test(answers_are_spread),
         cmocka_unit_test(sequences_belong_to_seed_and_number),
         cmocka_unit_test(wrong_tasks_are_refused_with_the_nearest),
         cmocka_unit_test(texts_keep_their_end_for_evaluation),

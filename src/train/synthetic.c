@@ -5,13 +5,17 @@
 extern const heed_synthetic heed_synthetic_copy, heed_synthetic_selective_copy, heed_synthetic_reversal,
     heed_synthetic_sorting, heed_synthetic_recall, heed_synthetic_multi_recall, heed_synthetic_induction,
     heed_synthetic_needle, heed_synthetic_parity, heed_synthetic_dyck, heed_synthetic_addition,
-    heed_synthetic_regression;
+    heed_synthetic_regression, heed_synthetic_listops, heed_synthetic_graph, heed_synthetic_melody,
+    heed_synthetic_events, heed_synthetic_pathfinder, heed_synthetic_shapes, heed_synthetic_points;
 
 static const heed_synthetic *const tasks[] = {
     &heed_synthetic_copy,      &heed_synthetic_selective_copy, &heed_synthetic_reversal,
     &heed_synthetic_sorting,   &heed_synthetic_recall,         &heed_synthetic_multi_recall,
     &heed_synthetic_induction, &heed_synthetic_needle,         &heed_synthetic_parity,
     &heed_synthetic_dyck,      &heed_synthetic_addition,       &heed_synthetic_regression,
+    &heed_synthetic_listops,   &heed_synthetic_graph,          &heed_synthetic_melody,
+    &heed_synthetic_events,    &heed_synthetic_pathfinder,     &heed_synthetic_shapes,
+    &heed_synthetic_points,
 };
 
 const heed_synthetic *heed_synthetic_at(int i)
