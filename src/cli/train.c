@@ -241,7 +241,8 @@ static void print_result(const train_run *run, const char *why)
             printf(", \"held_out_loss_before\": %.9g", run->first.loss);
         if (!isnan(run->last.bits))
             printf(", \"bits_per_byte\": %.9g", run->last.bits);
-        printf(", \"tokens_per_second\": %.1f, \"gflops\": %.2f, \"bytes\": %zu}\n", speed,
+        printf(", \"seconds\": %.3f, \"tokens_per_second\": %.1f, \"gflops\": %.2f, \"bytes\": %zu}\n",
+               run->seconds, speed,
                run->seconds > 0.0 ? 1e-9 * info.flops * (double)run->steps / run->seconds : 0.0, info.bytes);
         return;
     }
