@@ -129,6 +129,21 @@ static void the_short_form_replaces_fields_and_records_nothing(void **state)
     assert_int_equal(ran.status, 77);
 }
 
+static void configs_of_the_folder_are_found_from_anywhere(void **state)
+{
+    (void)state;
+    assert_int_equal(mkdir("all/train", 0777), 0);
+    write_text("all/train/tiny.train",
+               "data = copy(length=2, symbols=2)\nwidth = 16\nheads = 2\nlayers = 1\nbatch = 4\nsteps = 2\n");
+    make("five", "{\"says\": \"it has a config\", \"train\": {\"config\": \"tiny.train\", \"steps\": 1, "
+                 "\"eval_sequences\": 2}, "
+                 "\"specs\": {\"a\": \"where=causal\"}, \"expect\": [\"a.steps == 1\"]}");
+    run("recipe five --folder all --threads 1 --no-record");
+    if (ran.status)
+        fail_msg("%s%s", ran.out, ran.err);
+    assert_false(exists("all/results/five.json"));
+}
+
 static void commands_are_measured_by_their_last_line(void **state)
 {
     (void)state;
@@ -193,6 +208,7 @@ int main(void)
         cmocka_unit_test(arms_are_trained_with_each_seed_and_recorded),
         cmocka_unit_test(what_does_not_hold_is_said_and_kept),
         cmocka_unit_test(the_short_form_replaces_fields_and_records_nothing),
+        cmocka_unit_test(configs_of_the_folder_are_found_from_anywhere),
         cmocka_unit_test(commands_are_measured_by_their_last_line),
         cmocka_unit_test(wrong_recipes_are_refused),
         cmocka_unit_test(recipes_of_the_repository_can_be_read),

@@ -37,9 +37,11 @@ static bool beside_program(char folder[RECIPE_PATH])
 heed_status recipe_folder(const char *given, char folder[RECIPE_PATH])
 {
     if (given) {
-        if (snprintf(folder, RECIPE_PATH, "%s", given) >= RECIPE_PATH || !is_folder(folder))
-            return heed_fail(HEED_IO, "'%.300s' is no folder", given);
-        return HEED_OK;
+        char *whole = realpath(given, NULL); /* commands run elsewhere */
+        const bool found =
+            whole && is_folder(whole) && snprintf(folder, RECIPE_PATH, "%s", whole) < RECIPE_PATH;
+        free(whole);
+        return found ? HEED_OK : heed_fail(HEED_IO, "'%.300s' is no folder", given);
     }
     if (is_folder("recipes") && getcwd(folder, RECIPE_PATH - 10)) {
         strcat(folder, "/recipes");
