@@ -225,6 +225,46 @@ static void checkpoints_of_other_runs_are_refused(void **state)
     assert_one_sentence("checkpoint.safetensors");
 }
 
+static double held_out_loss(void)
+{
+    const char *found = strstr(ran.out, "\"held_out_loss\": ");
+    if (ran.status || !found)
+        fail_msg("%s%s", ran.out, ran.err);
+    return strtod(found + 17, NULL);
+}
+
+/* The same task gives the same judgement; a longer one another, and the weights stay the same. */
+static void evaluations_may_be_on_longer_sequences(void **state)
+{
+    (void)state;
+    run("train " TINY "--set steps=3 --set eval_sequences=16 -o judged --json");
+    const double same = held_out_loss();
+    run("train --resume -o judged --set 'eval_data = copy(length=4, symbols=4)' --json");
+    assert_true(held_out_loss() == same);
+    run("train --resume -o judged --set 'eval_data = copy(length=12, symbols=3)' --json");
+    const double other = held_out_loss();
+    assert_true(other != same && other > 0.0);
+    run("train " TINY "--set steps=3 --set eval_sequences=16 --set 'eval_data = copy(length=12, symbols=3)' "
+                      "-o judged_too --json");
+    assert_true(held_out_loss() == other);
+    assert_true(same_file("judged/model.safetensors", "judged_too/model.safetensors"));
+    write_text("letters.txt", "");
+    assert_int_equal(system("for i in $(seq 99); do echo \"line $i of a text\"; done >letters.txt"), 0);
+    run("train --set data=text --set file=letters.txt --set width=16 --set heads=2 --set layers=1 --set "
+        "steps=1 --set context=16 "
+        "--set eval_context=100 -o letters --json");
+    assert_true(held_out_loss() > 0.0);
+    static const char *const wrong[][2] = {
+        {"--set 'eval_data = copy(length=4, symbols=9)'", "eval_data has 10 different tokens, data 5"},
+        {"--set 'eval_data = copie'", "nearest is 'copy'"},
+        {"--set eval_context=3", "eval_context = 3: copy"},
+        {"--set positions=learned --set eval_context=20", "positions = learned"}};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        run("train " TINY "%s -o wrong", wrong[i][0]);
+        assert_one_sentence(wrong[i][1]);
+    }
+}
+
 /* A trapezoid that is made longer before its cooldown has the bits of the longer run; a cosine cannot be. */
 static void runs_can_be_made_longer(void **state)
 {
@@ -287,6 +327,7 @@ int main(void)
         cmocka_unit_test(wrong_configs_are_refused_with_the_nearest),
         cmocka_unit_test(losses_that_are_no_numbers_stop_the_run),
         cmocka_unit_test(checkpoints_of_other_runs_are_refused),
+        cmocka_unit_test(evaluations_may_be_on_longer_sequences),
         cmocka_unit_test(runs_can_be_made_longer),
         cmocka_unit_test(full_disks_keep_the_last_checkpoint),
         cmocka_unit_test(keys_and_tasks_are_listed),

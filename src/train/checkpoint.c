@@ -13,8 +13,8 @@
  * run may go on with others. */
 static bool may_differ(const char *key)
 {
-    static const char *const free_keys[] = {"eval_every", "eval_sequences", "save_every",
-                                            "log_every",  "steps",          "cooldown"};
+    static const char *const free_keys[] = {"eval_every", "eval_sequences", "save_every", "log_every",
+                                            "steps",      "cooldown",       "eval_data",  "eval_context"};
     for (size_t i = 0; i < sizeof free_keys / sizeof *free_keys; i++)
         if (!strcmp(key, free_keys[i]))
             return true;

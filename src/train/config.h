@@ -33,6 +33,8 @@ typedef struct heed_train_config {
     int64_t steps, batch, accumulate, warmup, cooldown, seed;
     double floor, clip, average;
     /* what is written */
+    char eval_data[HEED_CONFIG_TEXT];
+    int64_t eval_context;
     int64_t eval_every, eval_sequences, save_every, log_every;
 } heed_train_config;
 

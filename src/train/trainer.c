@@ -16,7 +16,9 @@ struct heed_trainer {
     heed_transformer model;
     heed_base *base, *teacher; /* may be the same */
     heed_parameters *parameters;
-    heed_pass_of of;
+    heed_data judge_data; /* of evaluations; its text is that of `data` */
+    heed_transformer judge_model;
+    heed_pass_of of, judge_of;
     heed_pass train, judge;
     heed_optimiser *optimiser;
     const heed_optimiser_kind *kind;
@@ -202,6 +204,44 @@ static heed_status load_base(heed_trainer *t)
     return t->of.teacher_apart ? heed_base_load(t->teacher, t->parameters, "teacher.", NULL) : HEED_OK;
 }
 
+/* Evaluations may be on another task than training, or on longer sequences. */
+static heed_status open_judge(heed_trainer *t)
+{
+    const heed_train_config *c = &t->config;
+    t->judge_data = t->data;
+    t->judge_model = t->model;
+    if (*c->eval_data) {
+        heed_data other = {.seed = t->data.seed, .objective = t->data.objective};
+        if (!t->data.task)
+            return heed_fail(HEED_INVALID, "eval_data = %.100s: data = text is judged by its held-out part",
+                             c->eval_data);
+        TRY(heed_data_task(&other, c->eval_data));
+        if (other.vocabulary > t->data.vocabulary)
+            return heed_fail(HEED_INVALID, "eval_data has %lld different tokens, data %lld",
+                             (long long)other.vocabulary, (long long)t->data.vocabulary);
+        other.vocabulary = t->data.vocabulary;
+        t->judge_data = other;
+        t->judge_model.context = other.context;
+    }
+    if (c->eval_context && c->eval_context < t->judge_data.context)
+        return heed_fail(HEED_INVALID, "eval_context = %lld: %s needs %lld tokens",
+                         (long long)c->eval_context, *c->eval_data ? c->eval_data : c->data,
+                         (long long)t->judge_data.context);
+    if (c->eval_context)
+        t->judge_model.context = c->eval_context;
+    if (t->model.positions == HEED_POSITIONS_LEARNED && t->judge_model.context != t->model.context)
+        return heed_fail(HEED_INVALID,
+                         "positions = learned: there are %lld positions, and evaluation needs %lld",
+                         (long long)t->model.context, (long long)t->judge_model.context);
+    if (heed_data_evaluations(&t->judge_data, t->judge_model.context) < 1)
+        return heed_fail(HEED_INVALID, "%s: the held-out %lld tokens are too few for eval_context = %lld",
+                         c->file, (long long)t->data.held_out, (long long)t->judge_model.context);
+    t->judge_of = t->of;
+    t->judge_of.data = &t->judge_data;
+    t->judge_of.model = &t->judge_model;
+    return HEED_OK;
+}
+
 static heed_status make(heed_trainer *t)
 {
     heed_isa isa;
@@ -221,7 +261,8 @@ static heed_status make(heed_trainer *t)
                            .threads = t->threads};
     TRY(load_base(t));
     TRY(heed_pass_make(&t->train, &t->of, true));
-    TRY(heed_pass_make(&t->judge, &t->of, false));
+    TRY(open_judge(t));
+    TRY(heed_pass_make(&t->judge, &t->judge_of, false));
     if (*t->config.params)
         TRY(heed_forms_read(t->parameters, t->config.params));
     TRY(heed_optimiser_create(&t->optimiser, t->kind, &t->how, t->parameters, t->threads, HEED_ISA_AUTO));
@@ -375,7 +416,7 @@ void heed_trainer_swap(const heed_trainer *t)
 
 heed_status heed_trainer_evaluate(heed_trainer *t, heed_evaluated *evaluated)
 {
-    const int64_t all = heed_data_evaluations(&t->data, t->model.context);
+    const int64_t all = heed_data_evaluations(&t->judge_data, t->judge_model.context);
     const int64_t last = all < t->config.eval_sequences ? all : t->config.eval_sequences;
     heed_pass_counts counts = {.loss = 0.0};
     heed_status status = HEED_OK;
@@ -389,12 +430,13 @@ heed_status heed_trainer_evaluate(heed_trainer *t, heed_evaluated *evaluated)
     heed_trainer_swap(t);
     TRY(status);
     const double n = counts.targets ? (double)counts.targets : NAN;
-    *evaluated = (heed_evaluated){
-        .loss = counts.loss / n,
-        .accuracy = (double)counts.right / n,
-        .ceiling = t->data.task && t->data.objective != HEED_OBJECTIVE_MASKED ? t->data.task->ceiling : NAN,
-        .bits = NAN,
-        .targets = counts.targets};
+    *evaluated = (heed_evaluated){.loss = counts.loss / n,
+                                  .accuracy = (double)counts.right / n,
+                                  .ceiling = t->judge_data.task && t->data.objective != HEED_OBJECTIVE_MASKED
+                                                 ? t->judge_data.task->ceiling
+                                                 : NAN,
+                                  .bits = NAN,
+                                  .targets = counts.targets};
     if (t->data.bytes_held_out > 0 && heed_objective_says_next(t->data.objective))
         evaluated->bits =
             counts.loss / n / log(2.0) * (double)t->data.held_out / (double)t->data.bytes_held_out;
