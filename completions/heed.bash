@@ -70,7 +70,7 @@ _heed()
         [[ $word == -* ]] || COMPREPLY=($(compgen -f -- "$word"))
         ;;
     recipe)
-        COMPREPLY=($(compgen -W "--list --all --quick --no-record --seeds --folder --keep --threads --json --help" -- "$word"))
+        COMPREPLY=($(compgen -W "--list --all --quick --no-record --seeds --model --folder --keep --threads --json --help" -- "$word"))
         [[ $word == -* ]] || COMPREPLY=($(compgen -W "$(cd recipes 2>/dev/null && printf '%s ' *.json | sed 's/\.json / /g')" -- "$word"))
         ;;
     tokenize)

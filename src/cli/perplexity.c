@@ -19,7 +19,8 @@ enum { WINDOW = 512 };
 
 static const cli_option options[] = {
     CLI_MODEL_OPTION(perplexity_options),
-    CLI_WHOLE_OPTION(perplexity_options, use.context, "context", 4, 1 << 20, "tokens of a window; 512"),
+    CLI_WHOLE_OPTION(perplexity_options, use.context, "context", 4, 1 << 20,
+                     "tokens of a window; 512, or as many as the model was made for"),
     CLI_WHOLE_OPTION(perplexity_options, stream, "stream", 2, 1 << 28,
                      "read the text as one, again and again up to N tokens, and report by tenths"),
     CLI_WHOLE_OPTION(perplexity_options, score, "score", 1, WINDOW,
@@ -126,7 +127,7 @@ static heed_status perplexity(perplexity_run *run, const perplexity_options *cho
         return perplexity_stream(run, chosen);
     }
     if (!run->use.context)
-        run->use.context = WINDOW;
+        run->use.context = run->info.context < WINDOW ? run->info.context : WINDOW;
     if (run->use.context > run->info.context)
         return heed_fail(HEED_INVALID, "--context %lld is more than the model was made for: %lld tokens",
                          (long long)run->use.context, (long long)run->info.context);

@@ -7,7 +7,7 @@
 
 typedef struct recipe_options {
     bool list, quick, all, json, no_record;
-    const char *folder, *keep;
+    const char *folder, *keep, *model;
     int64_t threads, seeds;
 } recipe_options;
 
@@ -19,6 +19,8 @@ static const cli_option options[] = {
     CLI_WHOLE_OPTION(recipe_options, seeds, "seeds", 1, RECIPE_SEEDS, "runs of each arm; as the recipe says"),
     CLI_TEXT_OPTION(recipe_options, folder, "folder", "FOLDER",
                     "where recipes lie; `recipes` here or above the program"),
+    CLI_TEXT_OPTION(recipe_options, model, "model", "MODEL",
+                    "instead of the one that a recipe asks for; nothing is recorded"),
     CLI_TEXT_OPTION(recipe_options, keep, "keep", "FOLDER", "trained models, logs and curves stay there"),
     CLI_THREADS_OPTION(recipe_options, threads),
     CLI_FLAG_OPTION(recipe_options, json, "json", "each result as a line of JSON"),
@@ -83,9 +85,15 @@ static heed_status run_recipe(const recipe_options *wanted, const char *folder, 
     recipe.threads = wanted->threads;
     recipe.keep = wanted->keep;
     recipe.seeds = wanted->seeds ? (int)wanted->seeds : recipe.seeds;
+    if (wanted->model && *recipe_text(&recipe, "model"))
+        status = recipe_set_model(&recipe, wanted->model);
     if (!wanted->json)
         printf("%s: %s\n", name, recipe_text(&recipe, "says"));
     fflush(stdout);
+    if (status) {
+        recipe_free(&recipe);
+        return status;
+    }
     if (!recipe_can_run(&recipe)) {
         if (!wanted->json)
             printf("  skipped: the model %s is not there\n", recipe_text(&recipe, "model"));
@@ -98,7 +106,7 @@ static heed_status run_recipe(const recipe_options *wanted, const char *folder, 
     recipe.seconds = heed_seconds() - start;
     if (!status)
         status = recipe_judge(&recipe);
-    if (!status && !wanted->quick && !wanted->no_record)
+    if (!status && !wanted->quick && !wanted->no_record && !wanted->model)
         status = recipe_record(&recipe);
     if (!status && wanted->json)
         print_report(&recipe);

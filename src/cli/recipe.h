@@ -42,6 +42,8 @@ heed_status recipe_read(heed_recipe *recipe, const char *folder, const char *nam
 void recipe_free(heed_recipe *recipe);
 const char *recipe_text(const heed_recipe *recipe, const char *field); /* "" where it has none */
 
+/* Another model than its file says. */
+heed_status recipe_set_model(heed_recipe *recipe, const char *model);
 /* Whether the model that it asks for is there; a recipe without one always can be run. */
 bool recipe_can_run(const heed_recipe *recipe);
 /* Runs all arms and fills `measured`. */

@@ -188,6 +188,15 @@ static bool lay_over(cJSON *root, const cJSON *form)
     return true;
 }
 
+heed_status recipe_set_model(heed_recipe *recipe, const char *model)
+{
+    char *whole = realpath(model, NULL); /* a name, or a path that holds wherever commands run */
+    cJSON_DeleteItemFromObject(recipe->root, "model");
+    const bool done = cJSON_AddStringToObject(recipe->root, "model", whole ? whole : model);
+    free(whole);
+    return done ? HEED_OK : heed_fail(HEED_NO_MEMORY, "no memory for the name of a model");
+}
+
 heed_status recipe_read(heed_recipe *recipe, const char *folder, const char *name, bool quick)
 {
     char path[RECIPE_PATH + 200];
@@ -211,6 +220,12 @@ heed_status recipe_read(heed_recipe *recipe, const char *folder, const char *nam
         status = heed_fail(HEED_NO_MEMORY, "%s: no memory to read it", path);
     if (!status)
         status = check_arms(recipe->root, path);
+    const char *model = recipe_text(recipe, "model");
+    if (!status && strchr(model, '/')) { /* a path is one from the recipes' folder */
+        char from[2 * RECIPE_PATH];
+        snprintf(from, sizeof from, "%s/%.1000s", folder, model);
+        status = recipe_set_model(recipe, *model == '/' ? model : from);
+    }
     const bool left_out = !status && quick && !form;
     if (status || left_out) {
         recipe_free(recipe);
