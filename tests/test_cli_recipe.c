@@ -86,11 +86,11 @@ static void arms_are_trained_with_each_seed_and_recorded(void **state)
     cJSON_Delete(alone);
     assert_true(exists("kept/one/form-1/log.jsonl") && exists("kept/one/wide-2/log.jsonl"));
     char table[4000] = "";
-    FILE *file = fopen("all/results/RESULTS.md", "r");
+    FILE *file = fopen("all/RESULTS.md", "r");
     assert_non_null(file);
     table[fread(table, 1, sizeof table - 1, file)] = 0;
     fclose(file);
-    assert_said(table, "| 9.9 | [one](one.json) |");
+    assert_said(table, "| 9.9 | [one](results/one.json) |");
     assert_said(table, "as published");
 #ifdef HEED_HAVE_PICTURES
     assert_true(exists("all/results/one.png"));

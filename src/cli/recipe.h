@@ -69,7 +69,7 @@ typedef struct recipe_comparison {
 } recipe_comparison;
 heed_status recipe_read_comparison(const char *text, recipe_comparison *comparison);
 
-/* results/NAME.json, NAME.png and RESULTS.md in the recipes' folder. */
+/* results/NAME.json and NAME.png in the recipes' folder, and its RESULTS.md. */
 heed_status recipe_record(const heed_recipe *recipe);
 /* What is recorded of a run, freed by the caller; NULL: no memory. */
 cJSON *recipe_report(const heed_recipe *recipe);

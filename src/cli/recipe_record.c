@@ -151,7 +151,7 @@ static void print_result(FILE *file, const cJSON *report, const char *name)
     const char *commit = cJSON_GetStringValue(cJSON_GetObjectItem(report, "commit"));
     bool holds = true;
     cJSON_ArrayForEach(one, expected) holds = holds && cJSON_IsTrue(cJSON_GetObjectItem(one, "holds"));
-    fprintf(file, "| %s | [%s](%s.json) | ",
+    fprintf(file, "| %s | [%s](results/%s.json) | ",
             cJSON_GetStringValue(cJSON_GetObjectItem(report, "row"))
                 ? cJSON_GetStringValue(cJSON_GetObjectItem(report, "row"))
                 : "",
@@ -172,7 +172,7 @@ static void print_result(FILE *file, const cJSON *report, const char *name)
     fprintf(file, " | %s |\n", commit ? commit : "");
 }
 
-/* results/RESULTS.md of all results that are there. */
+/* RESULTS.md of all results that are there. */
 static heed_status write_table(const heed_recipe *recipe)
 {
     char folder[RECIPE_PATH + 20], path[RECIPE_PATH + 200];
@@ -187,7 +187,7 @@ static heed_status write_table(const heed_recipe *recipe)
         fprintf(file, "# Results\n\nWhat `heed recipe` measured, and whether it is what was published. "
                       "Written by the program; ± is the "
                       "standard deviation\nover seeds, and a comparison holds when it does in every seed. "
-                      "[The recipes](../README.md) say what each stands for.\n\n"
+                      "[README.md](README.md) says what recipes are.\n\n"
                       "| row | recipe | compared | seeds | verdict | processor | commit "
                       "|\n|---|---|---|---|---|---|---|\n");
     for (int i = 0; i < names.count && !status; i++) {
@@ -204,7 +204,7 @@ static heed_status write_table(const heed_recipe *recipe)
         fclose(file);
     while (size && text[size - 1] == '\n')
         text[--size] = 0;
-    snprintf(path, sizeof path, "%s/RESULTS.md", folder);
+    snprintf(path, sizeof path, "%s/RESULTS.md", recipe->folder);
     if (!status)
         status = write_whole(path, text);
     free(text);
