@@ -139,8 +139,8 @@ static heed_status judge_one(heed_recipe *recipe, const char *text)
     const bool several = recipe->seeds > 1;
     cJSON *one = cJSON_CreateObject();
     cJSON_AddStringToObject(one, "expectation", text);
-    add_value(one, "left", mean_of(left, recipe->seeds), several);
-    add_value(one, "right", mean_of(right, recipe->seeds), several);
+    add_value(one, "left", mean_of(left, recipe->seeds), several && *comparison.left.arm);
+    add_value(one, "right", mean_of(right, recipe->seeds), several && *comparison.right.arm);
     add_value(one, "difference", mean_of(apart, recipe->seeds), several);
     cJSON_AddNumberToObject(one, "seeds_that_hold", held);
     cJSON_AddBoolToObject(one, "holds", held == recipe->seeds);
