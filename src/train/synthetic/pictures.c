@@ -231,12 +231,11 @@ static void make_points(const int64_t *arg, heed_draw *draw, int32_t *token, int
         }
         symmetry = count == points ? symmetry_of(arg, token) : -1;
     }
-    heed_draw_different(draw, points, points, list);
-    for (int64_t i = 0; i < points;
-         i++) { /* in any order: the places that `list` says change with each other */
+    for (int64_t i = 0; i + 1 < points; i++) { /* in any order */
+        const int64_t j = i + heed_draw_below(draw, points - i);
         const int32_t swap = token[i];
-        token[i] = token[list[i]];
-        token[list[i]] = swap;
+        token[i] = token[j];
+        token[j] = swap;
     }
     token[points] = (int32_t)(side * side);
     target[points] = symmetry < 0 ? -1 : (int32_t)(side * side + 1 + symmetry);
