@@ -90,16 +90,19 @@ static heed_status keep_measures(heed_recipe *recipe, const char *arm, cJSON *ob
                : heed_fail(HEED_NO_MEMORY, "no memory to keep measures");
 }
 
-/* key = value as `--set`; numbers as they are written. */
-static heed_status add_key(words *list, const cJSON *key)
+/* key = value as `--set`, numbers as they are written; paths are from the recipes' folder. */
+static heed_status add_key(words *list, const cJSON *key, const char *folder)
 {
-    char line[1200], number[40];
+    char line[RECIPE_PATH + 1200], number[40];
     const char *value = cJSON_GetStringValue(key);
+    const bool path = value && *value != '/' && strchr(value, '/') &&
+                      (!strcmp(key->string, "file") || !strcmp(key->string, "tokenizer"));
     snprintf(number, sizeof number, "%.17g", key->valuedouble);
     if (!value && !cJSON_IsNumber(key))
         return heed_fail(HEED_FORMAT, "the key '%.60s' of `train` is neither a text nor a number",
                          key->string);
-    if (snprintf(line, sizeof line, "%s = %s", key->string, value ? value : number) >= (int)sizeof line)
+    if (snprintf(line, sizeof line, "%s = %s%s%s", key->string, path ? folder : "", path ? "/" : "",
+                 value ? value : number) >= (int)sizeof line)
         return heed_fail(HEED_FORMAT, "the key '%.60s' of `train` is too long", key->string);
     return add_words(list, (const char *const[]){"--set", line, NULL});
 }
@@ -116,9 +119,10 @@ static heed_status training(const heed_recipe *recipe, const cJSON *arm, int see
     TRY(add_words(list, (const char *const[]){"train", "--json", "-o", folder, NULL}));
     if (config)
         TRY(add_word(list, path));
-    cJSON_ArrayForEach(key, train) if (strcmp(key->string, "config") &&
-                                       !cJSON_GetObjectItem(arm, key->string)) TRY(add_key(list, key));
-    cJSON_ArrayForEach(key, arm) TRY(add_key(list, key));
+    cJSON_ArrayForEach(key,
+                       train) if (strcmp(key->string, "config") && !cJSON_GetObjectItem(arm, key->string))
+        TRY(add_key(list, key, recipe->folder));
+    cJSON_ArrayForEach(key, arm) TRY(add_key(list, key, recipe->folder));
     if (cJSON_IsString(arm)) {
         char line[1200];
         snprintf(line, sizeof line, "attention = %.1100s", arm->valuestring);
