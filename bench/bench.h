@@ -61,6 +61,9 @@ int bench_model(const bench_options *options);
 /* Recurrences over longer and longer texts; the same. */
 int bench_scan(const bench_options *options);
 
+/* A step of training, and the attention in it; the same. */
+int bench_train(const bench_options *options);
+
 /* What cache policies cost options->model while it writes, and how they hold over a long text; the same. */
 int bench_policies(const bench_options *options);
 

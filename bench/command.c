@@ -59,8 +59,8 @@ static const char *suite_word(int i)
     int count = 0;
     while (bench_suites[count])
         count++;
-    static const char *const others[] = {"product", "model", "scan", "peak"};
-    return i < count ? bench_suites[i]->name : i < count + 4 ? others[i - count] : NULL;
+    static const char *const others[] = {"product", "model", "scan", "train", "peak"};
+    return i < count ? bench_suites[i]->name : i < count + 5 ? others[i - count] : NULL;
 }
 
 static int run(int argc, char **argv)
@@ -82,6 +82,8 @@ static int run(int argc, char **argv)
         status = bench_model(&chosen);
     if (strcmp(name, "scan") == 0)
         status = bench_scan(&chosen);
+    if (strcmp(name, "train") == 0)
+        status = bench_train(&chosen);
     for (int i = 0; bench_suites[i]; i++)
         if (strcmp(name, bench_suites[i]->name) == 0)
             status = bench_run(bench_suites[i], &chosen);
@@ -95,11 +97,13 @@ static int run(int argc, char **argv)
 
 const cli_command cli_bench = {
     .name = "bench",
-    .arguments = "attention|decode|cache|backward|sparse|forms|statistics|product|model|scan|peak",
+    .arguments = "attention|decode|cache|backward|sparse|forms|statistics|product|model|scan|train|peak",
     .summary = "measure speed beside what this machine can do at most",
     .details =
         "Works are timed in turn, --rounds times, and the best counts. The peak is that of independent\n"
         "multiply-add chains, the bandwidth that of reads over 1 GiB, both measured between the works.\n"
+        "`train` is a step of a decoder of ten million parameters; bench/peers/train sets PyTorch beside "
+        "it.\n"
         "`cache -m MODEL` also writes with each cache policy: what watching costs (share=1), and acting once "
         "in "
         "64\n"

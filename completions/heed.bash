@@ -132,7 +132,7 @@ _heed()
         [[ $word == -* ]] || COMPREPLY=($(compgen -f -- "$word"))
         ;;
     bench)
-        COMPREPLY=($(compgen -W "attention decode cache backward sparse forms statistics product model scan peak --model --threads --rounds --isa --kernel
+        COMPREPLY=($(compgen -W "attention decode cache backward sparse forms statistics product model scan train peak --model --threads --rounds --isa --kernel
             --only --long --json --help" -- "$word"))
         ;;
     help) COMPREPLY=($(compgen -W "$commands" -- "$word")) ;;

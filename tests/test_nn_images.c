@@ -148,6 +148,36 @@ static void attention_to_another_text(void **state)
                         .define = define_across});
 }
 
+static const int32_t surprised[] = {2, -1, 0, 4};
+
+MAKE(make_surprise)
+{
+    return heed_nn_surprise(g, in[0], in[c->ins]);
+}
+
+DEFINE(define_surprise)
+{
+    (void)c;
+    for (int row = 0; row < 4; row++) {
+        double sum = 0.0;
+        for (int i = 0; i < 5; i++)
+            sum += exp(in[0][row * 5 + i]);
+        out[row] = surprised[row] < 0 ? 0.0 : log(sum) - in[0][row * 5 + surprised[row]];
+    }
+}
+
+static void surprise_of_targets(void **state)
+{
+    (void)state;
+    nn_check(&(nn_case){.name = "surprise",
+                        .in = {SHAPE(2, 2, 5)},
+                        .ins = 1,
+                        .index = SHAPE(4),
+                        .indices = surprised,
+                        .make = make_surprise,
+                        .define = define_surprise});
+}
+
 /* Keys of another segment than the query's are not seen, and get no gradient. */
 static void padding_of_another_text_is_not_seen(void **state)
 {
@@ -308,9 +338,13 @@ static void what_does_not_fit_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(convolutions_of_images),    cmocka_unit_test(pools_of_images),
-        cmocka_unit_test(attention_to_another_text), cmocka_unit_test(padding_of_another_text_is_not_seen),
-        cmocka_unit_test(divergence_from_a_teacher), cmocka_unit_test(what_does_not_fit_is_refused),
+        cmocka_unit_test(convolutions_of_images),
+        cmocka_unit_test(pools_of_images),
+        cmocka_unit_test(attention_to_another_text),
+        cmocka_unit_test(surprise_of_targets),
+        cmocka_unit_test(padding_of_another_text_is_not_seen),
+        cmocka_unit_test(divergence_from_a_teacher),
+        cmocka_unit_test(what_does_not_fit_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -161,6 +161,10 @@ HEED_API heed_variable heed_nn_pool_2d(heed_graph *graph, heed_variable x, int64
  */
 HEED_API heed_variable heed_nn_cross_entropy(heed_graph *graph, heed_variable logits, heed_variable targets,
                                              float smoothing);
+/** -log softmax(logits)[target] of each row, 0 where the target is below 0: logits [..., classes], targets
+ * i32
+ * [...]. */
+HEED_API heed_variable heed_nn_surprise(heed_graph *graph, heed_variable logits, heed_variable targets);
 /**
  * A scalar: the mean over rows of T^2 KL(softmax(teacher / T) || softmax(x / T)). Rows with a target below 0
  * do not count. The teacher must not learn.

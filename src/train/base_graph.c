@@ -209,7 +209,8 @@ void heed_base_make(heed_graph *graph, const heed_base *base, const heed_base_us
     const maker m = {graph, base, use, nodes};
     const heed_config *c = &base->config;
     const int64_t shape[] = {use->batch, use->context};
-    nodes->logits = nodes->hidden = HEED_NO_VARIABLE;
+    nodes->logits = HEED_NO_INPUT;
+    nodes->hidden = HEED_NO_VARIABLE;
     if (c->positions && use->context > c->positions) {
         heed_nn_fail(graph, HEED_INVALID, "context = %lld: the model has %lld positions",
                      (long long)use->context, (long long)c->positions);

@@ -7,9 +7,27 @@
 #include <string.h>
 
 /* Keys that a base answers itself. */
-static const char *const shape_keys[] = {
-    "layers", "width",     "heads", "kv_heads", "head_dim", "hidden",   "norm",    "norm_place",
-    "feed",   "positions", "tied",  "bias",     "qk_norm",  "norm_eps", "dropout", "deviation"};
+static const char *const shape_keys[] = {"layers",
+                                         "width",
+                                         "heads",
+                                         "kv_heads",
+                                         "head_dim",
+                                         "hidden",
+                                         "norm",
+                                         "norm_place",
+                                         "feed",
+                                         "positions",
+                                         "tied",
+                                         "bias",
+                                         "qk_norm",
+                                         "model",
+                                         "encoder_layers",
+                                         "source_context",
+                                         "encoder_attention",
+                                         "cross_attention",
+                                         "norm_eps",
+                                         "dropout",
+                                         "deviation"};
 /* Keys that mean something with a base only. */
 static const char *const base_keys[] = {"learn",        "tensors",    "lora_rank", "lora_alpha",
                                         "lora_targets", "lora_write", "params"};
@@ -87,6 +105,12 @@ heed_status heed_trainer_open_bases(heed_train_config *config, heed_base **base,
     TRY(check_keys(config));
     if (*config->base)
         TRY(open_base(config, base));
+    if (config->objective == HEED_OBJECTIVE_PREFERENCE && !*base)
+        return heed_fail(HEED_INVALID,
+                         "objective = preference needs a model to go on from, as heed finetune -m has "
+                         "one: answers are preferred more than by it");
+    if (config->objective == HEED_OBJECTIVE_PREFERENCE)
+        *teacher = *base;
     if (config->objective == HEED_OBJECTIVE_DISTIL)
         TRY(open_teacher(config, *base, teacher));
     return HEED_OK;

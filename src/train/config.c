@@ -57,6 +57,8 @@ bool heed_feed_gated(int i)
 WORDS(norm_word, "rms", "layer", "none")
 WORDS(place_word, "before", "after")
 WORDS(positions_word, "none", "learned")
+WORDS(model_word, "decoder", "encoder_decoder")
+WORDS(pooling_word, "mean", "last")
 WORDS(lora_word, "both", "adapter", "merged")
 
 static const char *optimiser_word(int i)
@@ -90,9 +92,11 @@ static const char *optimiser_word(int i)
 
 static const heed_key keys[] = {
     TEXT(data, "", "a task, as in copy(length=16), or `text`"),
-    TEXT(file, "", "of data = text: a text, or a safetensors file with `tokens`"),
+    TEXT(file, "",
+         "of data = text: a text, .jsonl or .csv records, tokens as .npy or in safetensors (`tokens`)"),
     TEXT(tokenizer, "bytes", "of data = text: `bytes`, or the path of a model or tokenizer.json"),
-    WORD(objective, heed_objective_name, "next", "what is asked for: next, masked, class or distil"),
+    WORD(objective, heed_objective_name, "next",
+         "next, masked, class, distil, span, sequence, contrastive, regression or preference"),
     NUMBER(held_out, 0.1, 0, 0.9, "share of a text, at its end, that evaluation keeps for itself"),
     NUMBER(smoothing, 0, 0, 0.99, "of labels"),
     TEXT(base, "",
@@ -106,9 +110,21 @@ static const heed_key keys[] = {
     WORD(lora_write, lora_word, "both", "of learn = lora: the adapter, the model with it merged, or both"),
     TEXT(params, "", "of a base: tensors of forms to begin with, as heed calibrate writes them"),
     TEXT(teacher, "base", "of objective = distil: a model with the same tokens; base: the base as it was"),
-    NUMBER(temperature, 1, 1e-3, 1000, "of objective = distil: what logits are divided by"),
+    NUMBER(temperature, 0, 0, 1000, "of distil and contrastive: what scores are divided by; 0: 1 and 0.05"),
     NUMBER(teacher_share, 1, 0, 1,
            "of objective = distil: the teacher's share of the loss; the text has the rest"),
+    NUMBER(hidden_share, 0, 0, 1e6,
+           "of objective = distil: how much the distance of last hidden states counts"),
+    {"preference_beta", HEED_KEY_NUMBER, AT(beta), 0.1, 1e-6, 1000,
+     .summary = "of objective = preference: what differences of log probabilities count"},
+    WORD(pooling, pooling_word, "mean",
+         "of a class, a number or a vector of a text: mean of its tokens, or last"),
+    WORD(model, model_word, "decoder", "decoder (an encoder by its attention), or encoder_decoder"),
+    WHOLE(encoder_layers, 0, 0, 1000, "of an encoder; 0: as layers"),
+    WHOLE(source_context, 0, 0, 1 << 24,
+          "of an encoder: tokens it reads; 0: what the task needs, or context"),
+    TEXT(encoder_attention, "position=rope; where=segments", "of an encoder; segments: padding is not seen"),
+    TEXT(cross_attention, "where=segments", "of a decoder to what an encoder gives"),
     WHOLE(layers, 2, 1, 1000, "layers"),
     WHOLE(width, 64, 1, 1 << 20, "numbers a token between layers"),
     WHOLE(heads, 4, 1, 1 << 12, "query heads"),

@@ -19,8 +19,12 @@ typedef struct heed_train_config {
     int learn, lora_write;
     char tensors[HEED_CONFIG_TEXT], lora_targets[HEED_CONFIG_TEXT];
     int64_t lora_rank;
-    double lora_alpha, temperature, teacher_share;
+    double lora_alpha, temperature, teacher_share, hidden_share, beta;
+    int pooling;
     /* model */
+    int model;
+    int64_t encoder_layers, source_context;
+    char encoder_attention[HEED_CONFIG_TEXT], cross_attention[HEED_CONFIG_TEXT];
     int64_t layers, width, heads, kv_heads, head_dim, hidden, context;
     char attention[HEED_CONFIG_TEXT];
     int norm, norm_place, feed, positions;
@@ -62,6 +66,8 @@ const heed_key *heed_train_key(int i);
 /* What a base's tensors do, as the config says; texts stay those of the config. */
 heed_base_learn heed_config_learn(const heed_train_config *config);
 
+enum { HEED_MODEL_DECODER, HEED_MODEL_ENCODER_DECODER };
+enum { HEED_POOL_MEAN, HEED_POOL_LAST };
 /* What is written of a model with LoRA. */
 enum { HEED_LORA_BOTH, HEED_LORA_ADAPTER, HEED_LORA_MERGED };
 

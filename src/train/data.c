@@ -1,5 +1,6 @@
 #include "train/data.h"
 #include "attend/spec_reader.h"
+#include "base/npy.h"
 #include "base/try.h"
 #include "model/safetensors.h"
 
@@ -8,7 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const objectives[] = {"next", "masked", "class", "distil"};
+static const char *const objectives[] = {"next",     "masked",      "class",      "distil",    "span",
+                                         "sequence", "contrastive", "regression", "preference"};
 
 const char *heed_objective_name(int i)
 {
@@ -17,7 +19,8 @@ const char *heed_objective_name(int i)
 
 bool heed_objective_says_next(heed_objective objective)
 {
-    return objective == HEED_OBJECTIVE_NEXT || objective == HEED_OBJECTIVE_DISTIL;
+    return objective == HEED_OBJECTIVE_NEXT || objective == HEED_OBJECTIVE_DISTIL ||
+           objective == HEED_OBJECTIVE_SEQUENCE || objective == HEED_OBJECTIVE_PREFERENCE;
 }
 
 /* Length of the word at `text`, behind blanks. */
@@ -123,7 +126,7 @@ heed_status heed_data_task(heed_data *data, const char *text)
     return HEED_OK;
 }
 
-static heed_status read_file(const char *path, char **text, size_t *size)
+heed_status heed_read_file(const char *path, char **text, size_t *size)
 {
     FILE *file = fopen(path, "rb");
     if (!file)
@@ -145,13 +148,26 @@ static heed_status read_file(const char *path, char **text, size_t *size)
     }
     const bool failed = ferror(file);
     fclose(file);
-    if (*text && !failed)
+    if (*text && !failed) {
+        (*text)[*size] = 0; /* there is room: the last piece was not full */
         return HEED_OK;
+    }
     const heed_status status = *text ? heed_fail(HEED_IO, "%s: cannot be read: %s", path, strerror(errno))
                                      : heed_fail(HEED_NO_MEMORY, "%s: no memory to read it", path);
     free(*text);
     *text = NULL;
     return status;
+}
+
+static heed_status check_tokens(heed_data *data, const char *path)
+{
+    for (int64_t i = 0; i < data->tokens; i++) {
+        if (data->text[i] < 0 || data->text[i] >= 1 << 24)
+            return heed_fail(HEED_FORMAT, "%s: token %lld is %d: from 0 to 16777215 is possible", path,
+                             (long long)i, data->text[i]);
+        data->vocabulary = data->text[i] >= data->vocabulary ? data->text[i] + 1 : data->vocabulary;
+    }
+    return HEED_OK;
 }
 
 static heed_status read_packed(heed_data *data, const char *path)
@@ -171,13 +187,26 @@ static heed_status read_packed(heed_data *data, const char *path)
     if (!status)
         data->tokens = tensor->shape[0];
     heed_safetensors_close(file);
-    for (int64_t i = 0; i < data->tokens && !status; i++) {
-        if (data->text[i] < 0 || data->text[i] >= 1 << 24)
-            status = heed_fail(HEED_FORMAT, "%s: token %lld is %d: from 0 to 16777215 is possible", path,
-                               (long long)i, data->text[i]);
-        data->vocabulary = data->text[i] >= data->vocabulary ? data->text[i] + 1 : data->vocabulary;
+    return status ? status : check_tokens(data, path);
+}
+
+static heed_status read_array(heed_data *data, const char *path)
+{
+    heed_npy array;
+    TRY(heed_npy_read(&array, path));
+    heed_status status = HEED_OK;
+    if (array.kind == 'f')
+        status = heed_fail(HEED_FORMAT, "%s: tokens are whole numbers, and these are floats", path);
+    data->text = status ? NULL : malloc((size_t)array.count * sizeof *data->text + 1);
+    if (!status && !data->text)
+        status = heed_fail(HEED_NO_MEMORY, "%s: no memory for its tokens", path);
+    for (int64_t i = 0; i < array.count && !status; i++) {
+        const double token = heed_npy_at(&array, i);
+        data->text[i] = token >= 0.0 && token < 1 << 24 ? (int32_t)token : -1;
     }
-    return status;
+    data->tokens = array.count;
+    heed_npy_free(&array);
+    return status ? status : check_tokens(data, path);
 }
 
 static heed_status read_text(heed_data *data, const char *path, const heed_tokenizer *tokenizer,
@@ -185,7 +214,7 @@ static heed_status read_text(heed_data *data, const char *path, const heed_token
 {
     char *text;
     size_t size = 0;
-    TRY(read_file(path, &text, &size));
+    TRY(heed_read_file(path, &text, &size));
     const size_t part = (size_t)((double)size * held_out);
     data->vocabulary = 256;
     data->bytes_held_out = (int64_t)part;
@@ -219,19 +248,63 @@ static bool ends_with(const char *path, const char *ending)
 
 bool heed_data_is_packed(const char *path)
 {
-    return ends_with(path, ".safetensors");
+    return ends_with(path, ".safetensors") || ends_with(path, ".npy");
+}
+
+/* Fields that every record must have. */
+static unsigned needs_of(heed_objective objective)
+{
+    const unsigned text = 1u << HEED_FIELD_TEXT, answer = 1u << HEED_FIELD_ANSWER;
+    switch (objective) {
+    case HEED_OBJECTIVE_SEQUENCE:
+    case HEED_OBJECTIVE_CONTRASTIVE:
+        return text | answer;
+    case HEED_OBJECTIVE_PREFERENCE:
+        return text | answer | 1u << HEED_FIELD_OTHER;
+    case HEED_OBJECTIVE_CLASS:
+        return text | 1u << HEED_FIELD_LABEL;
+    case HEED_OBJECTIVE_REGRESSION:
+        return text | 1u << HEED_FIELD_NUMBER;
+    default:
+        return text;
+    }
+}
+
+/* Marks stand behind the tokens. */
+static void add_marks(heed_data *data)
+{
+    data->sentinel = data->vocabulary;
+    if (data->objective == HEED_OBJECTIVE_SPAN)
+        data->vocabulary += HEED_SENTINELS;
+    data->vocabulary += data->objective == HEED_OBJECTIVE_MASKED;
+}
+
+heed_status heed_data_records(heed_data *data, const char *path, const heed_tokenizer *tokenizer,
+                              double held_out)
+{
+    TRY(heed_records_read(&data->records, path, tokenizer, needs_of(data->objective)));
+    const int64_t count = data->records.count;
+    data->held_out = (int64_t)((double)count * held_out);
+    data->held_out = data->held_out < 1 && held_out > 0.0 ? 1 : data->held_out;
+    if (count - data->held_out < 1 || data->held_out < 1)
+        return heed_fail(HEED_INVALID, "%s: %lld records are too few to train with some and judge by others",
+                         path, (long long)count);
+    data->vocabulary = tokenizer ? heed_tokenizer_size(tokenizer) : 257; /* 256 ends a text */
+    data->end = tokenizer ? heed_tokenizer_special(tokenizer).eos : 256;
+    add_marks(data);
+    return HEED_OK;
 }
 
 heed_status heed_data_text(heed_data *data, const char *path, const heed_tokenizer *tokenizer,
                            double held_out)
 {
     if (heed_data_is_packed(path)) {
-        TRY(read_packed(data, path));
+        TRY(ends_with(path, ".npy") ? read_array(data, path) : read_packed(data, path));
         data->held_out = (int64_t)((double)data->tokens * held_out);
     } else {
         TRY(read_text(data, path, tokenizer, held_out));
     }
-    data->vocabulary += data->objective == HEED_OBJECTIVE_MASKED;
+    add_marks(data);
     return HEED_OK;
 }
 
@@ -239,12 +312,13 @@ void heed_data_free(heed_data *data)
 {
     free(data->text);
     data->text = NULL;
+    heed_records_free(&data->records);
 }
 
 /* 15 % of the tokens are asked for. */
-static void mask(const heed_data *data, heed_draw *draw, int64_t context, int32_t *token, int32_t *target)
+void heed_data_mask(const heed_data *data, heed_draw *draw, int64_t count, int32_t *token, int32_t *target)
 {
-    for (int64_t i = 0; i < context; i++) {
+    for (int64_t i = 0; i < count; i++) {
         const int64_t chance = heed_draw_below(draw, 2000),
                       other = heed_draw_below(draw, data->vocabulary - 1);
         target[i] = chance < 300 ? token[i] : -1;
@@ -288,12 +362,14 @@ void heed_data_make(const heed_data *data, bool held_out, uint64_t which, int64_
             last = all[i] >= 0 ? all[i] : last;
     }
     if (data->objective == HEED_OBJECTIVE_MASKED)
-        mask(data, &draw, context, token, target);
+        heed_data_mask(data, &draw, context, token, target);
     if (data->objective == HEED_OBJECTIVE_CLASS)
         *target = last;
 }
 
 int64_t heed_data_evaluations(const heed_data *data, int64_t context)
 {
+    if (data->records.count)
+        return data->held_out;
     return data->task ? INT64_MAX : data->held_out > context ? (data->held_out - 1) / context : 0;
 }

@@ -4,17 +4,25 @@
 #ifndef HEED_TRAIN_DATA_H
 #define HEED_TRAIN_DATA_H
 
+#include "train/records.h"
 #include "train/synthetic.h"
 
 #include <heed/tokenizer.h>
 
 typedef enum heed_objective {
-    HEED_OBJECTIVE_NEXT,   /* the next token of a text; what a task asks for */
-    HEED_OBJECTIVE_MASKED, /* 15 % of the tokens: 8 of 10 hidden behind a mask, 1 replaced, 1 as it was
-                              (Devlin et al.) */
-    HEED_OBJECTIVE_CLASS,  /* the last target of a task as a class of the whole sequence */
-    HEED_OBJECTIVE_DISTIL, /* what a teacher expects at each place (Hinton et al.) */
+    HEED_OBJECTIVE_NEXT,     /* the next token of a text; what a task asks for */
+    HEED_OBJECTIVE_MASKED,   /* 15 % of the tokens: 8 of 10 hidden behind a mask, 1 replaced, 1 as it was
+                                (Devlin et al.) */
+    HEED_OBJECTIVE_CLASS,    /* the last target of a task as a class of the whole sequence */
+    HEED_OBJECTIVE_DISTIL,   /* what a teacher expects at each place (Hinton et al.) */
+    HEED_OBJECTIVE_SPAN,     /* spans that marks stand for, behind the text (Raffel et al.: T5) */
+    HEED_OBJECTIVE_SEQUENCE, /* an answer to a prompt; by an encoder and a decoder, or one after the other */
+    HEED_OBJECTIVE_CONTRASTIVE, /* which text of a batch belongs to which (van den Oord et al.: InfoNCE) */
+    HEED_OBJECTIVE_REGRESSION,  /* a number of the whole text */
+    HEED_OBJECTIVE_PREFERENCE,  /* one answer rather than another (Rafailov et al.: DPO) */
 } heed_objective;
+
+enum { HEED_SENTINELS = 32 }; /* marks for hidden spans, behind the vocabulary; the last is an end */
 
 const char *heed_objective_name(int i); /* NULL beyond the last */
 /* Whether a model that learned so expects next tokens. */
@@ -28,6 +36,10 @@ typedef struct heed_data {
     int64_t bytes_held_out;   /* bytes of text they stand for; 0: not known */
     int64_t vocabulary;       /* with the mask, where there is one */
     int64_t context;          /* of a task: what it needs */
+    heed_records records;     /* instead of a text; `held_out` counts records then */
+    int64_t source_context;   /* with an encoder: what it reads; else 0 */
+    int32_t end;              /* the token that ends a record's text; -1: none */
+    int64_t sentinel;         /* of HEED_OBJECTIVE_SPAN: the first mark */
     heed_objective objective;
     uint64_t seed;
 } heed_data;
@@ -36,8 +48,16 @@ typedef struct heed_data {
  * What is wrong is said in one sentence with the nearest known name. */
 heed_status heed_data_task(heed_data *data, const char *text);
 
+/* All of a file, ended by 0. */
+heed_status heed_read_file(const char *path, char **text, size_t *size);
+
+/* Records of a JSONL or CSV file, of which the last share is for evaluation. HEED_FORMAT with the line that
+ * is wrong, HEED_INVALID where the objective cannot be learnt from such data. */
+heed_status heed_data_records(heed_data *data, const char *path, const heed_tokenizer *tokenizer,
+                              double held_out);
+
 /* A text file by bytes (tokenizer NULL), or by a tokeniser; or a safetensors file with a tensor `tokens` of
- * I32. The last `held_out` of it (a share) is for evaluation. */
+ * I32, or a .npy file of whole numbers. The last `held_out` of it (a share) is for evaluation. */
 heed_status heed_data_text(heed_data *data, const char *path, const heed_tokenizer *tokenizer,
                            double held_out);
 /* Whether a file holds tokens already. */
@@ -47,6 +67,9 @@ void heed_data_free(heed_data *data);
 /* Sequence `which` for training or evaluation: context tokens and targets (one with HEED_OBJECTIVE_CLASS). */
 void heed_data_make(const heed_data *data, bool held_out, uint64_t which, int64_t context, int32_t *token,
                     int32_t *target);
+
+/* Of the first `count` tokens. */
+void heed_data_mask(const heed_data *data, heed_draw *draw, int64_t count, int32_t *token, int32_t *target);
 
 /* Sequences of `context` tokens that evaluation has: for texts all of the held-out part once; tasks have no
  * end. */

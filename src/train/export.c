@@ -92,6 +92,8 @@ static const char *why_not(const heed_trainer *trainer, plain_attention *plain)
     const heed_transformer *model = heed_trainer_model(trainer);
     if (!heed_objective_says_next(heed_trainer_data(trainer)->objective))
         return "it does not say the next token";
+    if (model->encoder_layers > 0)
+        return "it has an encoder";
     if (!is_plain(model->spec, plain))
         return "its attention is not plain rope and causal";
     if (model->norm != HEED_LAYER_RMS || model->after)

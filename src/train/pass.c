@@ -1,9 +1,40 @@
 #include "train/pass.h"
 #include "base/try.h"
 #include "nn/graph.h"
+#include "train/losses.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* Whether padding has to be told apart from text, and the spec of a model from nothing does so. */
+static bool sees_padding(const char *spec)
+{
+    return !strstr(spec, "causal") && !strstr(spec, "segments") && !strstr(spec, "scan=");
+}
+
+static heed_status make_inputs(heed_pass *p)
+{
+    const heed_pass_of *of = p->of;
+    const heed_transformer *m = of->model;
+    const int64_t shape[] = {m->batch, m->context};
+    const bool pools = heed_objective_pools(of->data->objective), whole = m->classes || pools;
+    const int64_t examples = of->config->batch,
+                  asked[] = {whole ? examples : m->batch, whole ? 1 : m->context};
+    if (!of->base && pools && !of->data->task && sees_padding(m->spec))
+        return heed_fail(HEED_INVALID,
+                         "attention: texts of different lengths are padded, and tokens would see that; "
+                         "make segments a factor of where");
+    const bool padded = of->base ? !of->base->config.causal : strstr(m->spec, "segments") != NULL;
+    if (padded || m->encoder_layers > 0)
+        p->nodes.segments = heed_nn_input(p->graph, HEED_I32, 2, shape);
+    p->targets = heed_nn_input(p->graph, HEED_I32, 2, asked);
+    p->weights = pools && !of->data->task ? heed_nn_input(p->graph, HEED_F32, 2, shape) : HEED_NO_INPUT;
+    p->numbers = of->data->objective == HEED_OBJECTIVE_REGRESSION
+                     ? heed_nn_input(p->graph, HEED_F32, 1, &examples)
+                     : HEED_NO_INPUT;
+    return HEED_OK;
+}
 
 /* The model's own part of a graph. */
 static void make_model(heed_pass *p)
@@ -17,84 +48,136 @@ static void make_model(heed_pass *p)
                                .context = of->model->context,
                                .attention = *of->config->attention ? of->config->attention : NULL,
                                .recompute = of->config->recompute,
-                               .learn = &of->learn};
+                               .learn = &of->learn,
+                               .hidden = heed_objective_pools(of->data->objective),
+                               .padded = p->nodes.segments >= 0};
     heed_base_make(p->graph, of->base, &use, &p->nodes);
 }
 
-/* Logits of the teacher for the same tokens, without gradients. */
-static heed_variable teach(heed_pass *p)
+static heed_status make_room(heed_pass *p)
 {
-    const heed_pass_of *of = p->of;
-    heed_transformer_nodes nodes = {
-        .tokens = p->nodes.tokens, .segments = HEED_NO_INPUT, .places = HEED_NO_INPUT};
-    const heed_base_use use = {.prefix = of->teacher_apart ? "teacher." : NULL,
-                               .batch = of->model->batch,
-                               .context = of->model->context};
-    heed_base_make(p->graph, of->teacher, &use, &nodes);
-    return nodes.logits;
-}
-
-static heed_variable token_loss(heed_pass *p)
-{
-    const heed_train_config *c = p->of->config;
-    if (c->objective != HEED_OBJECTIVE_DISTIL)
-        return heed_nn_cross_entropy(p->graph, p->nodes.logits, p->targets, (float)c->smoothing);
-    const float share = (float)c->teacher_share;
-    const heed_variable from_teacher =
-        heed_nn_divergence(p->graph, p->nodes.logits, teach(p), p->targets, (float)c->temperature);
-    if (share >= 1.0f)
-        return from_teacher;
-    const heed_variable from_text =
-        heed_nn_cross_entropy(p->graph, p->nodes.logits, p->targets, (float)c->smoothing);
-    return heed_nn_add(p->graph, heed_nn_scale(p->graph, from_teacher, share, 0.0f),
-                       heed_nn_scale(p->graph, from_text, 1.0f - share, 0.0f));
+    const heed_data *data = p->of->data;
+    const size_t context = (size_t)p->of->model->context, source = (size_t)data->source_context,
+                 rows = (size_t)heed_data_rows(data);
+    const size_t scratch = 2 * (context + source) + 64;
+    p->room = calloc(scratch + 2 * rows * context + rows + source + 1, sizeof *p->room);
+    if (!p->room)
+        return heed_fail(HEED_NO_MEMORY, "no memory for a sequence");
+    p->example.token = p->room + scratch;
+    p->example.target = p->example.token + rows * context;
+    p->example.length = p->example.target + rows * context;
+    p->example.source = source ? p->example.length + rows : NULL;
+    return HEED_OK;
 }
 
 heed_status heed_pass_make(heed_pass *p, const heed_pass_of *of, bool train)
 {
-    const int64_t batch = of->model->batch, shape[] = {batch, of->model->classes ? 1 : of->model->context};
     *p = (heed_pass){.of = of,
-                     .nodes = {.tokens = HEED_NO_INPUT, .segments = HEED_NO_INPUT, .places = HEED_NO_INPUT}};
+                     .scores = HEED_NO_INPUT,
+                     .nodes = {.tokens = HEED_NO_INPUT,
+                               .segments = HEED_NO_INPUT,
+                               .places = HEED_NO_INPUT,
+                               .source = HEED_NO_INPUT,
+                               .source_segments = HEED_NO_INPUT}};
+    TRY(make_room(p));
     TRY(heed_graph_create(&p->graph, of->parameters, of->threads, HEED_ISA_AUTO));
+    TRY(make_inputs(p));
     make_model(p);
-    p->targets = heed_nn_input(p->graph, HEED_I32, 2, shape);
-    p->scores = p->nodes.logits;
-    p->row = malloc(2 * (size_t)of->model->context * sizeof *p->row);
-    if (!p->row)
-        return heed_fail(HEED_NO_MEMORY, "no memory for a sequence");
-    if (!train) {
-        heed_graph_keep(p->graph, p->scores);
-        return heed_graph_finish(p->graph, HEED_NO_INPUT);
-    }
-    p->loss = token_loss(p);
-    return heed_graph_finish(p->graph, p->loss);
+    heed_losses_make(p, train);
+    if (train)
+        return heed_graph_finish(p->graph, p->loss);
+    heed_graph_keep(p->graph, p->scores);
+    return heed_graph_finish(p->graph, HEED_NO_INPUT);
 }
 
 void heed_pass_free(heed_pass *p)
 {
     heed_graph_free(p->graph);
-    free(p->row);
+    free(p->room);
+}
+
+/* Of a text of so many tokens: what each counts in the vector that stands for it. */
+static void fill_weights(const heed_pass *p, int64_t row, int64_t length)
+{
+    const int64_t context = p->of->model->context, count = length > 0 ? length : 1;
+    float *weight = (float *)heed_graph_data(p->graph, p->weights) + row * context;
+    const bool last = p->of->config->pooling == HEED_POOL_LAST;
+    for (int64_t i = 0; i < context; i++)
+        weight[i] = i >= count ? 0.0f : last ? (i == count - 1 ? 1.0f : 0.0f) : 1.0f / (float)count;
+}
+
+/* 0 where the text is, 1 where padding is. */
+static void fill_segments(const heed_pass *p, heed_variable node, int64_t row, int64_t size, int64_t length)
+{
+    int32_t *segment = (int32_t *)heed_graph_data(p->graph, node) + row * size;
+    for (int64_t i = 0; i < size; i++)
+        segment[i] = i >= (length > 0 ? length : 1);
+}
+
+static void fill_source(const heed_pass *p, int64_t b)
+{
+    const int64_t size = p->of->model->source_context;
+    if (p->nodes.source < 0)
+        return;
+    memcpy((int32_t *)heed_graph_data(p->graph, p->nodes.source) + b * size, p->example.source,
+           (size_t)size * sizeof(int32_t));
+    fill_segments(p, p->nodes.source_segments, b, size, p->example.source_length);
+}
+
+/* Grey values, or those of each channel, from -1 to 1. */
+static void fill_pixels(const heed_pass *p, int64_t row, const int32_t *token)
+{
+    const heed_image *image = &p->of->model->image;
+    const int64_t count = image->height * image->width * image->channels;
+    float *pixel = (float *)heed_graph_data(p->graph, p->nodes.pixels) + row * count;
+    const float most = (float)(p->of->model->vocabulary > 1 ? p->of->model->vocabulary - 1 : 1);
+    for (int64_t i = 0; i < count; i++)
+        pixel[i] = 2.0f * (float)token[i] / most - 1.0f;
+}
+
+/* Rows of an example lie apart: first those of all examples, then the second ones. */
+static void fill_row(const heed_pass *p, int64_t b, int64_t r)
+{
+    const int64_t context = p->of->model->context, row = r * p->of->config->batch + b;
+    const int32_t *token = p->example.token + r * context;
+    if (p->of->model->image.patch)
+        fill_pixels(p, row, token);
+    else
+        memcpy((int32_t *)heed_graph_data(p->graph, p->nodes.tokens) + row * context, token,
+               (size_t)context * sizeof *token);
+    if (p->weights >= 0)
+        fill_weights(p, row, p->example.length[r]);
+    /* a decoder's own tokens are all of one segment, which is the encoder's text too */
+    if (p->nodes.segments >= 0)
+        fill_segments(p, p->nodes.segments, row, context,
+                      p->of->model->encoder_layers > 0 ? context : p->example.length[r]);
 }
 
 void heed_pass_fill(heed_pass *p, bool held_out, int64_t first, int64_t last)
 {
-    const heed_transformer *model = p->of->model;
-    const int64_t context = model->context, targets = model->classes ? 1 : context;
-    int32_t *token = heed_graph_data(p->graph, p->nodes.tokens),
-            *target = heed_graph_data(p->graph, p->targets);
-    for (int64_t b = 0; b < model->batch; b++) {
-        int32_t *asked = target + b * targets;
-        memset(p->row, 0, 2 * (size_t)context * sizeof *p->row);
-        for (int64_t i = 0; i < targets; i++)
-            asked[i] = -1;
-        if (first + b < last)
-            heed_data_make(p->of->data, held_out, (uint64_t)(first + b), context, p->row, asked);
-        memcpy(token + b * context, p->row, (size_t)context * sizeof *token);
+    const heed_data *data = p->of->data;
+    const int64_t context = p->of->model->context, batch = p->of->config->batch, rows = heed_data_rows(data);
+    const bool whole = heed_objective_pools(data->objective);
+    int32_t *target = heed_graph_data(p->graph, p->targets);
+    for (int64_t b = 0; b < batch; b++) {
+        const bool there = first + b < last;
+        heed_data_example(data, held_out, (uint64_t)(there ? first + b : first), context, &p->example,
+                          p->room);
+        for (int64_t r = 0; r < rows; r++) {
+            fill_row(p, b, r);
+            int32_t *to = target + (whole ? b : (r * batch + b) * context);
+            for (int64_t i = 0; i < (whole ? 1 : context); i++)
+                to[i] = !there ? -1 : p->example.target[r * (whole ? 0 : context) + i];
+        }
+        if (there && data->objective == HEED_OBJECTIVE_CONTRASTIVE)
+            target[b] = (int32_t)b;
+        if (p->numbers >= 0)
+            ((float *)heed_graph_data(p->graph, p->numbers))[b] = p->example.number;
+        fill_source(p, b);
     }
 }
 
-/* Row by row. */
-void heed_pass_count(const heed_pass *p, const heed_nn_kernels *kernels, heed_pass_counts *counts)
+static void count_classes(const heed_pass *p, const heed_nn_kernels *kernels, heed_pass_counts *counts)
 {
     const heed_nn_node *scores = heed_nn_at(p->graph, p->scores);
     const int64_t classes = heed_nn_last(scores), rows = heed_nn_rows(scores);
@@ -111,4 +194,41 @@ void heed_pass_count(const heed_pass *p, const heed_nn_kernels *kernels, heed_pa
         counts->right += best == target[row];
         counts->targets++;
     }
+}
+
+void heed_pass_count(const heed_pass *p, const heed_nn_kernels *kernels, heed_pass_counts *counts)
+{
+    const float *score = heed_graph_data(p->graph, p->scores);
+    const int32_t *target = heed_graph_data(p->graph, p->targets);
+    if (p->judging == HEED_JUDGE_CLASSES) {
+        count_classes(p, kernels, counts);
+        return;
+    }
+    for (int64_t b = 0; b < p->of->config->batch; b++) {
+        bool asked = false;
+        const int64_t each = p->judging == HEED_JUDGE_NUMBERS ? 1 : p->of->model->context;
+        for (int64_t i = 0; i < each; i++)
+            asked |= target[b * each + i] >= 0;
+        if (!asked)
+            continue;
+        counts->targets++;
+        if (p->judging == HEED_JUDGE_NUMBERS) {
+            const double y = (double)((const float *)heed_graph_data(p->graph, p->numbers))[b],
+                         off = (double)score[b] - y;
+            counts->loss += off * off;
+            counts->sum += y;
+            counts->squares += y * y;
+        } else {
+            counts->loss += fmax(0.0, -(double)score[b]) + log1p(exp(-fabs((double)score[b])));
+            counts->right += score[b] > 0.0f;
+        }
+    }
+}
+
+double heed_pass_accuracy(const heed_pass *p, const heed_pass_counts *counts)
+{
+    const double n = counts->targets ? (double)counts->targets : NAN;
+    if (p->judging == HEED_JUDGE_NUMBERS)
+        return 1.0 - counts->loss / (counts->squares - counts->sum * counts->sum / n);
+    return (double)counts->right / n;
 }

@@ -5,7 +5,7 @@
 #include "nn/kernels.h"
 #include "train/base.h"
 #include "train/config.h"
-#include "train/data.h"
+#include "train/examples.h"
 
 /* What models are made of, for all passes of a run. */
 typedef struct heed_pass_of {
@@ -13,21 +13,31 @@ typedef struct heed_pass_of {
     const heed_data *data;
     const heed_transformer *model; /* sizes; of a base too */
     const heed_base *base;         /* NULL: a model from nothing */
-    const heed_base *teacher;      /* of distillation; may be `base` */
+    const heed_base *teacher;      /* of distillation and preference; may be `base` */
     bool teacher_apart;            /* its parameters are called teacher.NAME */
     heed_base_learn learn;
     heed_parameters *parameters;
     int threads;
 } heed_pass_of;
 
+/* What `scores` are. */
+typedef enum heed_judging {
+    HEED_JUDGE_CLASSES, /* [..., classes]: targets are one of them each */
+    HEED_JUDGE_NUMBERS, /* [batch] what `numbers` should be */
+    HEED_JUDGE_MARGINS, /* [batch] above 0 where the right answer is preferred */
+} heed_judging;
+
 typedef struct heed_pass {
     const heed_pass_of *of;
     heed_graph *graph;
     heed_transformer_nodes nodes;
-    heed_variable targets; /* i32; one a token, or one a sequence */
-    heed_variable scores;  /* what targets are classes of; HEED_NO_INPUT: nothing is */
-    heed_variable loss;
-    int32_t *row; /* [2 context] one sequence on its way */
+    heed_variable targets; /* i32; one a token, or one an example */
+    heed_variable weights; /* [rows, context] of tokens in what is made of a whole text; or HEED_NO_INPUT */
+    heed_variable numbers; /* [batch]; or HEED_NO_INPUT */
+    heed_variable scores, loss;
+    heed_judging judging;
+    int32_t *room; /* for examples */
+    heed_example example;
 } heed_pass;
 
 /* A graph for gradients, or one that only judges. */
@@ -40,8 +50,11 @@ void heed_pass_fill(heed_pass *pass, bool held_out, int64_t first, int64_t last)
 typedef struct heed_pass_counts {
     double loss;
     int64_t right, targets;
+    double sum, squares; /* of numbers */
 } heed_pass_counts;
 /* Adds up what the last forward run of a judging pass says. */
 void heed_pass_count(const heed_pass *pass, const heed_nn_kernels *kernels, heed_pass_counts *counts);
+/* Share of right ones; of numbers, the share of their variance that is known. */
+double heed_pass_accuracy(const heed_pass *pass, const heed_pass_counts *counts);
 
 #endif

@@ -1,6 +1,7 @@
 #include "train/trainer.h"
 #include "base/cpu.h"
 #include "base/try.h"
+#include "train/examples.h"
 #include "train/optimiser.h"
 #include "train/pass.h"
 #include "train/schedule.h"
@@ -32,45 +33,6 @@ struct heed_trainer {
     int64_t steps;
 };
 
-static heed_status open_data(heed_trainer *t)
-{
-    heed_train_config *c = &t->config;
-    t->data = (heed_data){.seed = (uint64_t)c->seed, .objective = (heed_objective)c->objective};
-    if (!*c->data && t->base)
-        strcpy(c->data, "text");
-    if (!*c->data)
-        return heed_fail(HEED_INVALID,
-                         "data is missing: a task, as in data = copy(length=16), or data = text");
-    if (strcmp(c->data, "text")) {
-        TRY(heed_data_task(&t->data, c->data));
-        if (c->context && c->context < t->data.context)
-            return heed_fail(HEED_INVALID, "context = %lld: %s needs %lld tokens", (long long)c->context,
-                             c->data, (long long)t->data.context);
-        c->context = c->context ? c->context : t->data.context;
-        return HEED_OK;
-    }
-    c->context = c->context ? c->context : 128;
-    if (!*c->file)
-        return heed_fail(HEED_INVALID, "file is missing: data = text needs file = PATH");
-    if (c->objective == HEED_OBJECTIVE_CLASS)
-        return heed_fail(HEED_INVALID, "objective = class needs a task, not text");
-    heed_tokenizer *tokenizer = NULL;
-    if (t->base && !strcmp(c->tokenizer, "bytes"))
-        snprintf(c->tokenizer, sizeof c->tokenizer, "%s", c->base);
-    if (strcmp(c->tokenizer, "bytes") && !heed_data_is_packed(c->file))
-        TRY(heed_tokenizer_load(&tokenizer, c->tokenizer));
-    const heed_status status = heed_data_text(&t->data, c->file, tokenizer, c->held_out);
-    heed_tokenizer_free(tokenizer);
-    TRY(status);
-    if (t->data.tokens - t->data.held_out < c->context + 2)
-        return heed_fail(HEED_INVALID, "%s: %lld tokens to train with are too few for context = %lld",
-                         c->file, (long long)(t->data.tokens - t->data.held_out), (long long)c->context);
-    if (heed_data_evaluations(&t->data, c->context) < 1)
-        return heed_fail(HEED_INVALID, "%s: the held-out %lld tokens are too few for context = %lld", c->file,
-                         (long long)t->data.held_out, (long long)c->context);
-    return HEED_OK;
-}
-
 /* Of a model from nothing: what was left open of its shape. */
 static heed_status fill_in_shape(heed_train_config *c)
 {
@@ -100,7 +62,7 @@ static heed_status take_shape(heed_trainer *t)
         return heed_fail(HEED_INVALID, "the data has %lld different tokens, the model %lld",
                          (long long)t->data.vocabulary, (long long)b->vocabulary);
     t->data.vocabulary = b->vocabulary;
-    t->model = (heed_transformer){.batch = t->config.batch,
+    t->model = (heed_transformer){.batch = t->config.batch * heed_data_rows(&t->data),
                                   .context = t->config.context,
                                   .vocabulary = b->vocabulary,
                                   .width = b->width,
@@ -136,8 +98,9 @@ static heed_status fill_in(heed_trainer *t)
     t->schedule = heed_schedule_of(c);
     if (t->base)
         return take_shape(t);
+    const bool apart = c->model == HEED_MODEL_ENCODER_DECODER;
     t->model = (heed_transformer){
-        .batch = c->batch,
+        .batch = c->batch * heed_data_rows(&t->data),
         .context = c->context,
         .vocabulary = t->data.vocabulary,
         .width = c->width,
@@ -159,7 +122,14 @@ static heed_status fill_in(heed_trainer *t)
         .dropout = (float)c->dropout,
         .deviation = (float)c->deviation,
         .recompute = c->recompute,
-        .classes = c->objective == HEED_OBJECTIVE_CLASS ? t->data.vocabulary : 0,
+        .classes = c->objective == HEED_OBJECTIVE_CLASS && t->data.task ? t->data.vocabulary : 0,
+        .hidden_only = heed_objective_pools(t->data.objective) && !t->data.task,
+        .encoder_layers = !apart              ? 0
+                          : c->encoder_layers ? c->encoder_layers
+                                              : c->layers,
+        .source_context = t->data.source_context,
+        .encoder_spec = c->encoder_attention,
+        .cross_spec = c->cross_attention,
     };
     return HEED_OK;
 }
@@ -211,7 +181,7 @@ static heed_status open_judge(heed_trainer *t)
     t->judge_data = t->data;
     t->judge_model = t->model;
     if (*c->eval_data) {
-        heed_data other = {.seed = t->data.seed, .objective = t->data.objective};
+        heed_data other = {.seed = t->data.seed, .objective = t->data.objective, .end = t->data.end};
         if (!t->data.task)
             return heed_fail(HEED_INVALID, "eval_data = %.100s: data = text is judged by its held-out part",
                              c->eval_data);
@@ -220,7 +190,10 @@ static heed_status open_judge(heed_trainer *t)
             return heed_fail(HEED_INVALID, "eval_data has %lld different tokens, data %lld",
                              (long long)other.vocabulary, (long long)t->data.vocabulary);
         other.vocabulary = t->data.vocabulary;
+        if (t->data.source_context > 0)
+            TRY(heed_data_split_task(&other));
         t->judge_data = other;
+        t->judge_model.source_context = other.source_context;
         t->judge_model.context = other.context;
     }
     if (c->eval_context && c->eval_context < t->judge_data.context)
@@ -248,7 +221,7 @@ static heed_status make(heed_trainer *t)
     TRY(heed_isa_resolve(HEED_ISA_AUTO, &isa));
     t->kernels = heed_nn_kernels_of(isa);
     TRY(heed_trainer_open_bases(&t->config, &t->base, &t->teacher));
-    TRY(open_data(t));
+    TRY(heed_trainer_open_data(&t->config, &t->data));
     TRY(fill_in(t));
     TRY(heed_parameters_create(&t->parameters, (uint64_t)t->config.seed));
     t->of = (heed_pass_of){.config = &t->config,
@@ -378,7 +351,7 @@ static void average_weights(heed_trainer *t)
 
 heed_status heed_trainer_step(heed_trainer *t, heed_train_report *report)
 {
-    const int64_t many = t->config.accumulate, batch = t->model.batch;
+    const int64_t many = t->config.accumulate, batch = t->config.batch;
     double loss = 0.0;
     for (int64_t i = 0; i < many; i++) {
         const int64_t place = t->steps * many + i;
@@ -417,11 +390,14 @@ void heed_trainer_swap(const heed_trainer *t)
 heed_status heed_trainer_evaluate(heed_trainer *t, heed_evaluated *evaluated)
 {
     const int64_t all = heed_data_evaluations(&t->judge_data, t->judge_model.context);
-    const int64_t last = all < t->config.eval_sequences ? all : t->config.eval_sequences;
+    const int64_t batch = t->config.batch;
+    int64_t last = all < t->config.eval_sequences ? all : t->config.eval_sequences;
+    if (t->data.objective == HEED_OBJECTIVE_CONTRASTIVE && last > batch)
+        last -= last % batch; /* texts compare with those of whole batches */
     heed_pass_counts counts = {.loss = 0.0};
     heed_status status = HEED_OK;
     heed_trainer_swap(t);
-    for (int64_t first = 0; first < last && !status; first += t->model.batch) {
+    for (int64_t first = 0; first < last && !status; first += batch) {
         heed_pass_fill(&t->judge, true, first, last);
         status = heed_graph_forward(t->judge.graph);
         if (!status)
@@ -431,7 +407,7 @@ heed_status heed_trainer_evaluate(heed_trainer *t, heed_evaluated *evaluated)
     TRY(status);
     const double n = counts.targets ? (double)counts.targets : NAN;
     *evaluated = (heed_evaluated){.loss = counts.loss / n,
-                                  .accuracy = (double)counts.right / n,
+                                  .accuracy = heed_pass_accuracy(&t->judge, &counts),
                                   .ceiling = t->judge_data.task && t->data.objective != HEED_OBJECTIVE_MASKED
                                                  ? t->judge_data.task->ceiling
                                                  : NAN,

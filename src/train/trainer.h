@@ -64,6 +64,9 @@ heed_status heed_trainer_export(heed_trainer *trainer, const char *folder, const
 /* The models that a config names: to go on from, and to learn from. */
 heed_status heed_trainer_open_bases(heed_train_config *config, heed_base **base, heed_base **teacher);
 
+/* The data that it names; keys that were left open are filled in. */
+heed_status heed_trainer_open_data(heed_train_config *config, heed_data *data);
+
 /* For the files of the trainer: averages change places with weights. */
 void heed_trainer_swap(const heed_trainer *trainer);
 int heed_trainer_tensors(const heed_trainer *trainer);
