@@ -124,11 +124,11 @@ _heed()
             --parse-special --json --help" -- "$word"))
         ;;
     train)
-        COMPREPLY=($(compgen -W "--output --set --resume --stop-after --threads --keys --json --help" -- "$word"))
+        COMPREPLY=($(compgen -W "--output --set --resume --stop-after --show --threads --keys --json --help" -- "$word"))
         [[ $word == -* ]] || COMPREPLY=($(compgen -f -- "$word"))
         ;;
     finetune)
-        COMPREPLY=($(compgen -W "--model --output --set --resume --stop-after --threads --keys --json --help" -- "$word"))
+        COMPREPLY=($(compgen -W "--model --output --set --resume --stop-after --show --threads --keys --json --help" -- "$word"))
         [[ $word == -* ]] || COMPREPLY=($(compgen -f -- "$word"))
         ;;
     bench)

@@ -245,7 +245,7 @@ static void evaluations_may_be_on_longer_sequences(void **state)
     const double other = held_out_loss();
     assert_true(other != same && other > 0.0);
     run("train " TINY "--set steps=3 --set eval_sequences=16 --set 'eval_data = copy(length=12, symbols=3)' "
-                      "-o judged_too --json");
+        "-o judged_too --json");
     assert_true(held_out_loss() == other);
     assert_true(same_file("judged/model.safetensors", "judged_too/model.safetensors"));
     write_text("letters.txt", "");
@@ -300,6 +300,18 @@ static void full_disks_keep_the_last_checkpoint(void **state)
     assert_int_equal(system("test -z \"$(ls full/*.part 2>/dev/null)\""), 0);
 }
 
+static void answers_are_shown(void **state)
+{
+    (void)state;
+    run("train " TINY "--set steps=2 --set model=encoder_decoder --set objective=sequence -o shown --show 3");
+    if (ran.status)
+        fail_msg("%s", ran.err);
+    assert_said(ran.out, "  said:  ");
+    assert_said(ran.out, "of 3 sequences are wholly right");
+    run("train --resume -o shown --show 2 --json");
+    assert_said(ran.out, "{\"sequences\": 2, \"exact\": ");
+}
+
 static void keys_and_tasks_are_listed(void **state)
 {
     (void)state;
@@ -330,6 +342,7 @@ int main(void)
         cmocka_unit_test(evaluations_may_be_on_longer_sequences),
         cmocka_unit_test(runs_can_be_made_longer),
         cmocka_unit_test(full_disks_keep_the_last_checkpoint),
+        cmocka_unit_test(answers_are_shown),
         cmocka_unit_test(keys_and_tasks_are_listed),
     };
     return cmocka_run_group_tests(tests, program_folder, remove_all);

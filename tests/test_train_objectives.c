@@ -189,6 +189,18 @@ static heed_evaluated learn(const char *lines)
     return evaluated;
 }
 
+static void refused(const char *lines, const char *words)
+{
+    heed_train_config config;
+    heed_trainer *trainer = NULL;
+    heed_train_config_start(&config);
+    assert_int_equal(heed_train_config_read(&config, lines, "test"), HEED_OK);
+    if (!heed_trainer_create(&trainer, &config, 1))
+        fail_msg("%s: this was accepted", lines);
+    if (!strstr(heed_message(), words))
+        fail_msg("%s: '%s' does not say '%s'", lines, heed_message(), words);
+}
+
 #define SMALL                                                                                                \
     "data = text\nwidth = 32\nheads = 2\nlayers = 1\nbatch = 8\nrate = 5e-3\nwarmup = 5\nheld_out = 0.2\n"
 
@@ -272,6 +284,71 @@ static void padding_is_not_seen(void **state)
     assert_true(fabs(loss[0] - loss[1]) < 1e-5);
 }
 
+/* Bright rows against bright columns, cut into patches. */
+static void classes_of_pictures_are_learnt(void **state)
+{
+    (void)state;
+    enum { COUNT = 160, SIDE = 8 };
+    static uint8_t pixel[COUNT][SIDE][SIDE];
+    uint8_t label[COUNT];
+    char lines[900], pictures[100], labels[100], *all = malloc(200 + sizeof pixel);
+    for (int i = 0; i < COUNT; i++) {
+        label[i] = (uint8_t)(i * 7 % 5 % 2);
+        for (int at = 0; at < SIDE * SIDE; at++)
+            pixel[i][at / SIDE][at % SIDE] = (uint8_t)(i * 31 + at * 17) % 60;
+        for (int at = 0; at < SIDE; at++)
+            *(label[i] ? &pixel[i][i % SIDE][at] : &pixel[i][at][i % SIDE]) = 250;
+    }
+    const int length =
+        snprintf(all + 10, 180, "{'descr': '|u1', 'fortran_order': False, 'shape': (160, 8, 8), }\n");
+    memcpy(all, "\x93NUMPY\x01\0", 8);
+    all[8] = (char)length;
+    all[9] = 0;
+    memcpy(all + 10 + length, pixel, sizeof pixel);
+    strcpy(pictures, write_file("p.npy", all, 10 + (size_t)length + sizeof pixel));
+    free(all);
+    strcpy(labels, write_array("l.npy", "|u1", "160,", label, sizeof label));
+    snprintf(lines, sizeof lines,
+             SMALL
+             "file = %s\nlabels = %s\nobjective = class\nimage = 8x8\npatch = 4\nattention = score=dot\n"
+             "positions = learned\nsteps = 150\n",
+             pictures, labels);
+    const heed_evaluated evaluated = learn(lines);
+    if (!(evaluated.accuracy > 0.9))
+        fail_msg("pictures: loss %g, accuracy %g", evaluated.loss, evaluated.accuracy);
+    refused("data = copy(length=8)\nobjective = class\nimage = 8x8\n",
+            "image = 8x8 has 64 numbers, the data 16");
+    refused("data = copy(length=32)\nobjective = class\nimage = 8x6\n",
+            "patch = 4 does not divide image = 8x6");
+    refused("data = copy(length=32)\nimage = 8x8\n", "image needs objective = class");
+    refused("data = copy(length=32)\nobjective = class\nimage = large\n", "height and width are needed");
+}
+
+/* Freely, from its own words. */
+static void answers_are_generated(void **state)
+{
+    (void)state;
+    static const char *const models[] = {"model = encoder_decoder\nobjective = sequence\npositions = learned\n", ""};
+    for (int m = 0; m < 2; m++) {
+        char lines[500];
+        heed_train_report report;
+        heed_generated made, before;
+        snprintf(
+            lines, sizeof lines,
+            "data = copy(length=3, symbols=5)\nwidth = 48\nheads = 2\nlayers = 2\nbatch = 16\nrate = 5e-3\n"
+            "steps = 200\n%s",
+            models[m]);
+        heed_trainer *trainer = start(lines);
+        assert_int_equal(heed_trainer_generate(trainer, 32, &before, NULL, NULL), HEED_OK);
+        for (int i = 0; i < 200; i++)
+            assert_int_equal(heed_trainer_step(trainer, &report), HEED_OK);
+        assert_int_equal(heed_trainer_generate(trainer, 32, &made, NULL, NULL), HEED_OK);
+        if (made.sequences != 32 || before.exact > 2 || made.exact < 30)
+            fail_msg("%s: %d, then %d of 32", models[m], (int)before.exact, (int)made.exact);
+        heed_trainer_free(trainer);
+    }
+}
+
 /* A folder that heed train writes, with a tokeniser of bytes. */
 static void make_base(char path[100])
 {
@@ -304,7 +381,8 @@ static void answers_are_preferred(void **state)
         heed_train_report report;
         heed_evaluated evaluated;
         snprintf(lines, sizeof lines,
-                 "base = %s\nfile = %s/prefer.csv\nobjective = preference\npreference_beta = 0.5\ncontext = 8\nbatch = 3\nsteps = "
+                 "base = %s\nfile = %s/prefer.csv\nobjective = preference\npreference_beta = 0.5\ncontext = "
+                 "8\nbatch = 3\nsteps = "
                  "30\nrate = 1e-3\nwarmup = 1\nheld_out = 0.3\n%s",
                  base, folder, kinds[k]);
         heed_trainer *trainer = start(lines);
@@ -346,18 +424,6 @@ static void other_objectives_go_on_from_a_base(void **state)
     }
 }
 
-static void refused(const char *lines, const char *words)
-{
-    heed_train_config config;
-    heed_trainer *trainer = NULL;
-    heed_train_config_start(&config);
-    assert_int_equal(heed_train_config_read(&config, lines, "test"), HEED_OK);
-    if (!heed_trainer_create(&trainer, &config, 1))
-        fail_msg("%s: this was accepted", lines);
-    if (!strstr(heed_message(), words))
-        fail_msg("%s: '%s' does not say '%s'", lines, heed_message(), words);
-}
-
 static void what_does_not_go_together_is_said(void **state)
 {
     (void)state;
@@ -395,6 +461,8 @@ int main(void)
         cmocka_unit_test(padding_is_not_seen),
         cmocka_unit_test(answers_are_preferred),
         cmocka_unit_test(other_objectives_go_on_from_a_base),
+        cmocka_unit_test(classes_of_pictures_are_learnt),
+        cmocka_unit_test(answers_are_generated),
         cmocka_unit_test(what_does_not_go_together_is_said),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);

@@ -134,9 +134,9 @@ def main():
                 theirs[kind].append(run_peer(kind, a.threads, a.steps))
         mine, tokens = best(ours), BATCH * CONTEXT
         gflops = max(r["gflops"] for r in ours)
-        peak = max(r["peak_gflops"] for r in ours)
+        share = max(r["share_by_processor_time"] for r in ours)
         print(f"{work}: heed {1e3 * mine['seconds']:.0f} ms, {1e3 * mine['processor_seconds']:.0f} ms of processor time, "
-              f"{tokens / mine['seconds']:.0f} tokens/s, {gflops:.0f} GFLOP/s of {peak:.0f} ({100 * gflops / peak:.0f} %), "
+              f"{tokens / mine['seconds']:.0f} tokens/s, {gflops:.0f} GFLOP/s, {100 * share:.0f} % of peak by processor time, "
               f"{mine['bytes'] / 1e6:.0f} MB")
         for kind in peers:
             other = best(theirs[kind])

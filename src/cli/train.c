@@ -18,7 +18,7 @@ typedef struct train_options {
     const char *folder, *model;
     cli_list set;
     bool resume, keys, json;
-    int64_t threads, stop_after;
+    int64_t threads, stop_after, show;
 } train_options;
 
 #define OPTIONS                                                                                              \
@@ -29,6 +29,8 @@ typedef struct train_options {
         CLI_FLAG_OPTION(train_options, resume, "resume", "go on from the folder's checkpoint"),              \
         CLI_WHOLE_OPTION(train_options, stop_after, "stop-after", 1, INT64_MAX,                              \
                          "steps before this call leaves off with a checkpoint"),                             \
+        CLI_WHOLE_OPTION(train_options, show, "show", 1, 1 << 20,                                            \
+                         "held-out sequences to answer freely when the run is done"),                        \
         CLI_THREADS_OPTION(train_options, threads),                                                          \
         CLI_FLAG_OPTION(train_options, keys, "keys", "list keys, their usual values, and tasks"),            \
         CLI_FLAG_OPTION(train_options, json, "json", "the result as a JSON object")
@@ -271,6 +273,51 @@ static void print_result(const train_run *run, const char *why)
         printf("heed run -m %s\n", run->wanted->folder);
 }
 
+/* Tokens as numbers, or as text where they are bytes. */
+static void put_tokens(const train_run *run, const int32_t *token, const int32_t *asked, int64_t count)
+{
+    const heed_train_config *c = heed_trainer_config(run->trainer);
+    const bool bytes = !strcmp(c->data, "text") && !strcmp(c->tokenizer, "bytes");
+    for (int64_t i = 0; i < count; i++) {
+        if (asked && asked[i] < 0)
+            continue;
+        if (!bytes)
+            printf("%s%d", i ? " " : "", token[i]);
+        else if (token[i] >= ' ' && token[i] < 127)
+            putchar(token[i]);
+        else
+            printf("<%d>", token[i]);
+    }
+}
+
+static void show_answer(void *context, const heed_answer *answer)
+{
+    const train_run *run = context;
+    if (run->wanted->json)
+        return;
+    if (answer->source)
+        put_tokens(run, answer->source, NULL, answer->sources);
+    else
+        put_tokens(run, answer->given, NULL, answer->tokens);
+    printf("\n  right: ");
+    put_tokens(run, answer->target, answer->target, answer->tokens);
+    printf("\n  said:  ");
+    put_tokens(run, answer->said, answer->target, answer->tokens);
+    putchar('\n');
+}
+
+static heed_status show(train_run *run)
+{
+    heed_generated made;
+    const heed_status status =
+        heed_trainer_generate(run->trainer, run->wanted->show, &made, show_answer, run);
+    if (!status && run->wanted->json)
+        printf("{\"sequences\": %lld, \"exact\": %lld}\n", (long long)made.sequences, (long long)made.exact);
+    else if (!status)
+        printf("%lld of %lld sequences are wholly right\n", (long long)made.exact, (long long)made.sequences);
+    return status;
+}
+
 static heed_status train(train_run *run, bool has_checkpoint)
 {
     const char *why = NULL;
@@ -295,6 +342,8 @@ static heed_status train(train_run *run, bool has_checkpoint)
         status = heed_trainer_export(run->trainer, run->wanted->folder, &why);
     if (!status)
         print_result(run, why);
+    if (!status && run->wanted->show)
+        status = show(run);
     heed_log_close(&run->log);
     return status;
 }

@@ -23,6 +23,8 @@ typedef struct heed_train_config {
     int pooling;
     /* model */
     int model;
+    char image[HEED_CONFIG_TEXT], labels[HEED_CONFIG_TEXT];
+    int64_t patch;
     int64_t encoder_layers, source_context;
     char encoder_attention[HEED_CONFIG_TEXT], cross_attention[HEED_CONFIG_TEXT];
     int64_t layers, width, heads, kv_heads, head_dim, hidden, context;

@@ -56,6 +56,10 @@ heed_status heed_read_file(const char *path, char **text, size_t *size);
 heed_status heed_data_records(heed_data *data, const char *path, const heed_tokenizer *tokenizer,
                               double held_out);
 
+/* Pictures [n, height, width] or [n, height, width, channels] of .npy files: bytes, or floats from 0 to 1,
+ * which become one of 256 each; with a class each, of another. */
+heed_status heed_data_pictures(heed_data *data, const char *path, const char *labels, double held_out);
+
 /* A text file by bytes (tokenizer NULL), or by a tokeniser; or a safetensors file with a tensor `tokens` of
  * I32, or a .npy file of whole numbers. The last `held_out` of it (a share) is for evaluation. */
 heed_status heed_data_text(heed_data *data, const char *path, const heed_tokenizer *tokenizer,

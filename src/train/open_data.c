@@ -38,6 +38,8 @@ static heed_status check_objective(const heed_train_config *c, const heed_data *
 static heed_status read_file(const heed_train_config *c, heed_data *data)
 {
     heed_tokenizer *tokenizer = NULL;
+    if (*c->labels)
+        return heed_data_pictures(data, c->file, c->labels, c->held_out);
     if (strcmp(c->tokenizer, "bytes") != 0 && !heed_data_is_packed(c->file))
         TRY(heed_tokenizer_load(&tokenizer, c->tokenizer));
     const heed_status status = heed_is_records(c->file)
@@ -76,12 +78,12 @@ heed_status heed_trainer_open_data(heed_train_config *c, heed_data *data)
         c->context = c->context && !apart ? c->context : data->context;
         return check_objective(c, data);
     }
-    c->context = c->context ? c->context : 128;
     if (!*c->file)
         return heed_fail(HEED_INVALID, "file is missing: data = text needs file = PATH");
     if (*c->base && !strcmp(c->tokenizer, "bytes"))
         snprintf(c->tokenizer, sizeof c->tokenizer, "%s", c->base);
     TRY(read_file(c, data));
+    c->context = c->context ? c->context : data->context ? data->context : 128;
     data->source_context = !apart ? 0 : c->source_context ? c->source_context : c->context;
     TRY(check_objective(c, data));
     return data->records.count ? HEED_OK : check_length(c, data);

@@ -21,7 +21,7 @@ static heed_status make_inputs(heed_pass *p)
     const bool pools = heed_objective_pools(of->data->objective), whole = m->classes || pools;
     const int64_t examples = of->config->batch,
                   asked[] = {whole ? examples : m->batch, whole ? 1 : m->context};
-    if (!of->base && pools && !of->data->task && sees_padding(m->spec))
+    if (!of->base && pools && !of->data->task && !m->image.patch && sees_padding(m->spec))
         return heed_fail(HEED_INVALID,
                          "attention: texts of different lengths are padded, and tokens would see that; "
                          "make segments a factor of where");
@@ -54,10 +54,16 @@ static void make_model(heed_pass *p)
     heed_base_make(p->graph, of->base, &use, &p->nodes);
 }
 
+/* Numbers of a row of an example: its tokens, or the pixels of a picture. */
+static int64_t row_size(const heed_pass *p)
+{
+    return p->of->model->image.patch ? p->of->config->context : p->of->model->context;
+}
+
 static heed_status make_room(heed_pass *p)
 {
     const heed_data *data = p->of->data;
-    const size_t context = (size_t)p->of->model->context, source = (size_t)data->source_context,
+    const size_t context = (size_t)row_size(p), source = (size_t)data->source_context,
                  rows = (size_t)heed_data_rows(data);
     const size_t scratch = 2 * (context + source) + 64;
     p->room = calloc(scratch + 2 * rows * context + rows + source + 1, sizeof *p->room);
@@ -139,14 +145,14 @@ static void fill_pixels(const heed_pass *p, int64_t row, const int32_t *token)
 static void fill_row(const heed_pass *p, int64_t b, int64_t r)
 {
     const int64_t context = p->of->model->context, row = r * p->of->config->batch + b;
-    const int32_t *token = p->example.token + r * context;
+    const int32_t *token = p->example.token + r * row_size(p);
     if (p->of->model->image.patch)
         fill_pixels(p, row, token);
     else
         memcpy((int32_t *)heed_graph_data(p->graph, p->nodes.tokens) + row * context, token,
                (size_t)context * sizeof *token);
     if (p->weights >= 0)
-        fill_weights(p, row, p->example.length[r]);
+        fill_weights(p, row, p->of->model->image.patch ? context : p->example.length[r]);
     /* a decoder's own tokens are all of one segment, which is the encoder's text too */
     if (p->nodes.segments >= 0)
         fill_segments(p, p->nodes.segments, row, context,
@@ -156,7 +162,7 @@ static void fill_row(const heed_pass *p, int64_t b, int64_t r)
 void heed_pass_fill(heed_pass *p, bool held_out, int64_t first, int64_t last)
 {
     const heed_data *data = p->of->data;
-    const int64_t context = p->of->model->context, batch = p->of->config->batch, rows = heed_data_rows(data);
+    const int64_t context = row_size(p), batch = p->of->config->batch, rows = heed_data_rows(data);
     const bool whole = heed_objective_pools(data->objective);
     int32_t *target = heed_graph_data(p->graph, p->targets);
     for (int64_t b = 0; b < batch; b++) {

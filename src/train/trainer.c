@@ -54,6 +54,32 @@ static heed_status fill_in_shape(heed_train_config *c)
     return HEED_OK;
 }
 
+/* "28x28" or "32x32x3", cut into squares. */
+static heed_status read_image(const heed_train_config *c, heed_transformer *model)
+{
+    heed_image *image = &model->image;
+    char behind;
+    long long height = 0, width = 0, channels = 1;
+    if (!*c->image)
+        return HEED_OK;
+    const int found = sscanf(c->image, "%lldx%lld%c%lld", &height, &width, &behind, &channels);
+    if ((found != 2 && !(found == 4 && behind == 'x')) || height < 1 || width < 1 || channels < 1 ||
+        height > 1 << 14 || width > 1 << 14 || channels > 1 << 10)
+        return heed_fail(HEED_INVALID, "image = %.60s: height and width are needed, as 28x28, or 32x32x3",
+                         c->image);
+    if (height % c->patch || width % c->patch)
+        return heed_fail(HEED_INVALID, "patch = %lld does not divide image = %s", (long long)c->patch,
+                         c->image);
+    if (c->context < height * width * channels)
+        return heed_fail(HEED_INVALID, "image = %s has %lld numbers, the data %lld", c->image,
+                         height * width * channels, (long long)c->context);
+    if (!heed_objective_pools((heed_objective)c->objective) || c->model != HEED_MODEL_DECODER)
+        return heed_fail(HEED_INVALID, "image needs objective = class or regression, and model = decoder");
+    *image = (heed_image){height, width, channels, c->patch};
+    model->context = height / c->patch * (width / c->patch);
+    return HEED_OK;
+}
+
 /* The sizes of a base, as far as a run has to know them. */
 static heed_status take_shape(heed_trainer *t)
 {
@@ -131,7 +157,7 @@ static heed_status fill_in(heed_trainer *t)
         .encoder_spec = c->encoder_attention,
         .cross_spec = c->cross_attention,
     };
-    return HEED_OK;
+    return read_image(c, &t->model);
 }
 
 static heed_status list_learnt(heed_trainer *t)
@@ -196,6 +222,8 @@ static heed_status open_judge(heed_trainer *t)
         t->judge_model.source_context = other.source_context;
         t->judge_model.context = other.context;
     }
+    if ((*c->eval_data || c->eval_context) && *c->image)
+        return heed_fail(HEED_INVALID, "eval_data and eval_context are not for pictures: they have one size");
     if (c->eval_context && c->eval_context < t->judge_data.context)
         return heed_fail(HEED_INVALID, "eval_context = %lld: %s needs %lld tokens",
                          (long long)c->eval_context, *c->eval_data ? c->eval_data : c->data,
@@ -206,7 +234,7 @@ static heed_status open_judge(heed_trainer *t)
         return heed_fail(HEED_INVALID,
                          "positions = learned: there are %lld positions, and evaluation needs %lld",
                          (long long)t->model.context, (long long)t->judge_model.context);
-    if (heed_data_evaluations(&t->judge_data, t->judge_model.context) < 1)
+    if (heed_data_evaluations(&t->judge_data, *c->image ? c->context : t->judge_model.context) < 1)
         return heed_fail(HEED_INVALID, "%s: the held-out %lld tokens are too few for eval_context = %lld",
                          c->file, (long long)t->data.held_out, (long long)t->judge_model.context);
     t->judge_of = t->of;
@@ -318,6 +346,11 @@ const heed_base *heed_trainer_base(const heed_trainer *t)
 heed_parameters *heed_trainer_parameters(const heed_trainer *t)
 {
     return t->parameters;
+}
+
+heed_pass *heed_trainer_judge(heed_trainer *t)
+{
+    return &t->judge;
 }
 
 int64_t heed_trainer_steps(const heed_trainer *t)

@@ -10,6 +10,7 @@
 #include "train/base.h"
 #include "train/config.h"
 #include "train/data.h"
+#include "train/pass.h"
 
 typedef struct heed_trainer heed_trainer;
 
@@ -48,6 +49,21 @@ typedef struct heed_evaluated {
 } heed_evaluated;
 /* On held-out data, with averaged weights where there are any. */
 heed_status heed_trainer_evaluate(heed_trainer *trainer, heed_evaluated *evaluated);
+
+/* An answer to one held-out sequence; -1 where nothing is asked for. */
+typedef struct heed_answer {
+    int64_t tokens, sources;
+    const int32_t *given, *target, *said; /* [tokens] */
+    const int32_t *source;                /* [sources] what an encoder read */
+} heed_answer;
+typedef struct heed_generated {
+    int64_t sequences, exact; /* those of which every answer is right */
+} heed_generated;
+/* Answers held-out sequences freely: answers are made of the model's own, not of right ones. `show` may be
+ * NULL. */
+heed_status heed_trainer_generate(heed_trainer *trainer, int64_t sequences, heed_generated *out,
+                                  void (*show)(void *context, const heed_answer *answer), void *context);
+heed_pass *heed_trainer_judge(heed_trainer *trainer);
 
 /* The whole state; the file appears whole or not at all. */
 heed_status heed_trainer_save(const heed_trainer *trainer, const char *path);
