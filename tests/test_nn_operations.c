@@ -45,6 +45,14 @@ static double function(int kind, double x)
         return sqrt(x);
     case HEED_FN_SOFTPLUS:
         return log1p(exp(-fabs(x))) + r;
+    case HEED_FN_SIN:
+        return sin(x);
+    case HEED_FN_COS:
+        return cos(x);
+    case HEED_FN_ERF:
+        return erf(x);
+    case HEED_FN_ABS:
+        return fabs(x);
     default:
         return x;
     }

@@ -36,6 +36,7 @@ typedef enum heed_stage {
     HEED_SCAN,
     HEED_LOWRANK,
     HEED_CACHE,
+    HEED_LAYER,
     HEED_STAGES
 } heed_stage;
 
@@ -501,6 +502,9 @@ typedef struct heed_form {
 
     /* scan: what enters the recurrence; see scan.h */
     const struct heed_scan_rule *scan;
+
+    /* layer: what stands in place of attention between the norms of a trained model */
+    const struct heed_layer_rule *layer;
 } heed_form;
 
 /** Argument @p i as a whole number, held to the range of int32. */

@@ -71,6 +71,9 @@ HEED_API heed_variable heed_nn_input(heed_graph *graph, heed_type type, int rank
 /** The parameter of this name, made if there is none. */
 HEED_API heed_variable heed_nn_parameter(heed_graph *graph, const char *name, int rank, const int64_t *shape,
                                          heed_initial initial);
+/** Numbers that stay what they are; copied. */
+HEED_API heed_variable heed_nn_constant(heed_graph *graph, int rank, const int64_t *shape,
+                                        const float *values);
 /**@}*/
 
 /** @name Elementwise. In two-place operations b may have fewer leading dimensions than a, or one entry: it is
@@ -97,6 +100,10 @@ typedef enum heed_function {
     HEED_FN_SQRT,
     HEED_FN_IDENTITY,
     HEED_FN_SOFTPLUS, /**< log(1 + e^x): -log sigmoid(-x) */
+    HEED_FN_SIN,
+    HEED_FN_COS,
+    HEED_FN_ERF,
+    HEED_FN_ABS, /**< slope 0 at 0 */
     HEED_FUNCTIONS
 } heed_function;
 
@@ -135,6 +142,13 @@ typedef struct heed_convolution_2d {
 } heed_convolution_2d;
 HEED_API heed_variable heed_nn_convolution_2d(heed_graph *graph, heed_variable x, heed_variable weight,
                                               const heed_convolution_2d *how);
+/** A window that slides over the pairs of each map: x [batch, heads, n, m], weight [heads, rows, cols]:
+ * out[i, j] = sum_{a, b} weight[a, b] x[i - a, j - b + floor(cols / 2)], 0 beyond the edges. */
+HEED_API heed_variable heed_nn_window(heed_graph *graph, heed_variable x, heed_variable weight);
+/** Moving averages: h_t = write x_t + keep h_{t-1}, out_t = sum over paces of read h_t; x [batch, n,
+ * channels], keep, write and read [channels, paces]. */
+HEED_API heed_variable heed_nn_moving_average(heed_graph *graph, heed_variable x, heed_variable keep,
+                                              heed_variable write, heed_variable read);
 /**@}*/
 
 /** @name Rows */
@@ -145,6 +159,8 @@ HEED_API heed_variable heed_nn_rms_norm(heed_graph *graph, heed_variable x, heed
 HEED_API heed_variable heed_nn_layer_norm(heed_graph *graph, heed_variable x, heed_variable weight,
                                           heed_variable bias, float eps);
 HEED_API heed_variable heed_nn_softmax(heed_graph *graph, heed_variable x);
+/** The largest entry of the last dimension, which goes away; its gradient goes to the first of equal ones. */
+HEED_API heed_variable heed_nn_max(heed_graph *graph, heed_variable x);
 /** Sum or mean over the last dimension, which goes away. */
 HEED_API heed_variable heed_nn_sum(heed_graph *graph, heed_variable x);
 HEED_API heed_variable heed_nn_mean(heed_graph *graph, heed_variable x);
@@ -183,6 +199,14 @@ HEED_API heed_variable heed_nn_transpose(heed_graph *graph, heed_variable x, con
 HEED_API heed_variable heed_nn_concatenate(heed_graph *graph, int count, const heed_variable *x, int axis);
 HEED_API heed_variable heed_nn_slice(heed_graph *graph, heed_variable x, int axis, int64_t start,
                                      int64_t size);
+/** out[..., n, c] = x[..., n, place[n, c]]: entries of rows by a table of places, shared by the leading
+ * sizes; 0 where a place is below 0. x [..., n, from], place [n][to], copied. */
+HEED_API heed_variable heed_nn_pick(heed_graph *graph, heed_variable x, const int32_t *place, int64_t to);
+/** The other way: out[..., n, place[n, c]] += x[..., n, c]; x [..., n, c], out [..., n, to]. */
+HEED_API heed_variable heed_nn_sort_in(heed_graph *graph, heed_variable x, const int32_t *place, int64_t to);
+/** The k largest entries of each row, the others 0; of equal ones the earlier. No gradient flows through the
+ * choice. */
+HEED_API heed_variable heed_nn_largest(heed_graph *graph, heed_variable x, int64_t k);
 /** Rows of table [rows, ...] by index i32 [...]: an embedding. An index outside is an error of the run. */
 HEED_API heed_variable heed_nn_gather(heed_graph *graph, heed_variable table, heed_variable index);
 /** x [m, ...] added up into rows by index i32 [m]. */

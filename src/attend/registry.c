@@ -7,7 +7,7 @@ static const char *const stage_name[HEED_STAGES] = {
     [HEED_SCORE] = "score",   [HEED_POSITION] = "position",   [HEED_WHERE] = "where",
     [HEED_SELECT] = "select", [HEED_NORMALISE] = "normalise", [HEED_HEADS] = "heads",
     [HEED_READ] = "read",     [HEED_SCAN] = "scan",           [HEED_LOWRANK] = "lowrank",
-    [HEED_CACHE] = "cache",
+    [HEED_CACHE] = "cache",   [HEED_LAYER] = "layer",
 };
 
 /* [stage][form], each list ended by NULL; see kernels/forms.c */

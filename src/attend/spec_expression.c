@@ -18,6 +18,7 @@ static const struct {
     [HEED_READ] = {0, HEED_NODE_FORM, "it is one form"},
     [HEED_SCAN] = {0, HEED_NODE_FORM, "it is one form"},
     [HEED_LOWRANK] = {0, HEED_NODE_FORM, "it is one form"},
+    [HEED_LAYER] = {0, HEED_NODE_FORM, "it is one form"},
     [HEED_CACHE] = {'>', HEED_NODE_CHAIN, "policies and at last a type are chained by >"},
 };
 

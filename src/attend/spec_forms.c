@@ -7,7 +7,8 @@
 /* `none` stands for the default, so no form may have that name. */
 bool heed_stage_allows_none(heed_stage stage)
 {
-    return stage == HEED_POSITION || stage == HEED_SELECT || stage == HEED_SCAN || stage == HEED_LOWRANK;
+    return stage == HEED_POSITION || stage == HEED_SELECT || stage == HEED_SCAN || stage == HEED_LOWRANK ||
+           stage == HEED_LAYER;
 }
 
 static bool is_name(const char *name)

@@ -190,6 +190,11 @@ const cli_stage_text cli_stage_texts[HEED_STAGES] = {
          "what stays, 0 or less; where a form reads them, or beta, erase or rate, is said by its source "
          "and refused when missing."},
     [HEED_LOWRANK] = {"what small set stands between?", ""},
+    [HEED_LAYER] =
+        {"what stands in attention's place?",
+         "Layers of a model that `heed train` makes: `attention = layer=...`, with maps of their own, "
+         "trained by a graph of operations. A layer that says so in its formula, attend(q, k, v), "
+         "takes the other clauses of the spec for that attention; else it stands alone."},
     [HEED_CACHE] = {"what is kept of the past, and how small?",
                     "A chain: `cache=snapkv(share=0.25) > by_head > packed > q8`. A policy says which keys "
                     "stay; the forms "

@@ -52,6 +52,30 @@ typedef struct heed_transformer_nodes {
     heed_variable hidden;                  /* [batch, context, width] behind the last norm */
 } heed_transformer_nodes;
 
+/* A layer by a form of the stage `layer`: x [batch, context, width] to the same shape, without norm and
+ * residual. */
+typedef struct heed_layer_call {
+    heed_graph *graph;
+    const heed_form_state *form;
+    const char *name; /* of its parameters */
+    const heed_transformer *model;
+    int64_t layer;
+    const heed_transformer_nodes *nodes;
+    heed_variable x;
+    const char *spec; /* the other clauses */
+} heed_layer_call;
+
+typedef struct heed_layer_rule {
+    heed_variable (*make)(const heed_layer_call *call);
+    bool attends; /* the other clauses of the spec hold for the attention inside; else there are none */
+} heed_layer_rule;
+
+/* The form of `layer=` that holds for a layer, in `form`, and the spec without that clause in `rest`, as long
+ * as `spec` with some to spare; form->form is NULL where there is none. */
+enum { HEED_LAYER_REST = 2048 };
+heed_status heed_layer_of_spec(const char *spec, int64_t layer, heed_form_state *form,
+                               char rest[HEED_LAYER_REST]);
+
 /* "NAME" below "PREFIX": "model.layers.0" and "mlp" make "model.layers.0.mlp". */
 typedef struct heed_layer_name {
     char text[96];
@@ -82,6 +106,37 @@ heed_variable heed_layer_encoder(heed_graph *graph, const heed_transformer *deco
 /* Patches of nodes->pixels, which it makes: [batch, context, width], row by row of the picture. */
 heed_variable heed_layer_patches(heed_graph *graph, const heed_transformer *model,
                                  heed_transformer_nodes *nodes);
+
+/* What layers by a form are put together from; parts.c. B, N, H, d: batch, context, heads, head_dim. */
+heed_variable heed_part_map(const heed_layer_call *call, const char *part, heed_variable x, int64_t out);
+heed_variable heed_part_out(const heed_layer_call *call, heed_variable y); /* o_proj: to [B, N, width] */
+heed_variable heed_part_parameter(const heed_layer_call *call, const char *part, int rank,
+                                  const int64_t *shape, heed_initial_kind kind, float size);
+/* [B, N, heads d] to [B, heads, N, d], and back. */
+heed_variable heed_part_heads(const heed_layer_call *call, heed_variable x, int64_t heads);
+heed_variable heed_part_merge(const heed_layer_call *call, heed_variable x);
+/* [N, N]: `open` where the key is seen, `closed` where it is later than the query (causal). */
+heed_variable heed_part_mask(const heed_layer_call *call, bool causal, float open, float closed);
+/* softmax(scores + mask) [B, heads, N, N] */
+heed_variable heed_part_weights(const heed_layer_call *call, heed_variable scores, bool causal);
+/* scale a b^T of the last two dimensions */
+heed_variable heed_part_scores(const heed_layer_call *call, heed_variable a, heed_variable b, float scale);
+/* Entries of the last dimension, each `times` times in turn (x0 x0 x1 x1), or all of them `times` times one
+ * after another (x0 x1 x0 x1). */
+heed_variable heed_part_each(const heed_layer_call *call, heed_variable x, int64_t times);
+heed_variable heed_part_repeat(const heed_layer_call *call, heed_variable x, int64_t times);
+/* x / sum of its last dimension */
+heed_variable heed_part_over_sum(const heed_layer_call *call, heed_variable x);
+/* Attention by the other clauses of the spec; as heed_nn_attend. */
+heed_variable heed_part_attend(const heed_layer_call *call, const char *part, heed_variable q,
+                               heed_variable k, heed_variable v, int64_t heads, int64_t kv_heads);
+
+#define HEED_CAUSAL_ARG                                                                                      \
+    {                                                                                                        \
+        .name = "causal", .kind = HEED_ARG_CHOICE, .options = heed_yes_no,                                   \
+        .summary = "whether a token sees later ones"                                                         \
+    }
+extern const heed_option heed_yes_no[];
 
 /* Tokens to logits. nodes->segments (which an encoder needs) and nodes->places are inputs of the graph or
  * HEED_NO_INPUT. Failures show

@@ -15,6 +15,10 @@
 #include "attend/where/table.h"
 #include "scan/forms/table.h"
 #undef HEED_ENTRY
+/* layers are graphs, the same for all instruction sets */
+#define HEED_ENTRY(name) extern const heed_form heed_layer_form_##name;
+#include "nn/layers/table.h"
+#undef HEED_ENTRY
 
 #define HEED_ENTRY(name) &HEED_FORM(name),
 static const heed_form *const score[] = {
@@ -45,6 +49,11 @@ static const heed_form *const scan[] = {
 #include "scan/forms/table.h"
     NULL};
 static const heed_form *const none[] = {NULL};
+#undef HEED_ENTRY
+#define HEED_ENTRY(name) &heed_layer_form_##name,
+static const heed_form *const layer[] = {
+#include "nn/layers/table.h"
+    NULL};
 
-const heed_form *const *const heed_form_table[HEED_STAGES] = {score, position, where, select, normalise,
-                                                              heads, read,     scan,  none,   cache};
+const heed_form *const *const heed_form_table[HEED_STAGES] = {
+    score, position, where, select, normalise, heads, read, scan, none, cache, layer};

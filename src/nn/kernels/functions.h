@@ -63,20 +63,29 @@ static inline float tanh_slope(float x)
     return 1.0f - t * t;
 }
 
+static inline float sign_of(float x)
+{
+    return x == 0.0f ? 0.0f : copysignf(1.0f, x);
+}
+
 #define HEED_FUNCTION_LINES(each)                                                                            \
     each(HEED_FN_SILU, silu, x *heed_sigmoid(x), silu_slope(x))                                              \
         each(HEED_FN_GELU, gelu, x *normal_below(x), normal_below(x) + x * normal_density(x))                \
-            each(HEED_FN_GELU_TANH, gelu_tanh, 0.5f * x * (1.0f + tanh_part(x)), gelu_tanh_slope(x))         \
-                each(HEED_FN_RELU, relu, positive(x), x > 0.0f ? 1.0f : 0.0f)                                \
-                    each(HEED_FN_RELU2, relu2, positive(x) * positive(x), 2.0f * positive(x))                \
-                        each(HEED_FN_SIGMOID, sigmoid, heed_sigmoid(x), sigmoid_slope(x))                    \
-                            each(HEED_FN_TANH, tanh, heed_tanh(x), tanh_slope(x))                            \
-                                each(HEED_FN_EXP, exp, heed_exp(x), heed_exp(x))                             \
-                                    each(HEED_FN_LOG, log, heed_log(x), 1.0f / x)                            \
-                                        each(HEED_FN_SQUARE, square, x *x, 2.0f * x)                         \
-                                            each(HEED_FN_SQRT, sqrt, sqrtf(x), 0.5f / sqrtf(x))              \
-                                                each(HEED_FN_IDENTITY, identity, x, 1.0f + 0.0f * x)         \
-                                                    each(HEED_FN_SOFTPLUS, softplus, softplus(x),            \
-                                                         heed_sigmoid(x))
+            each(HEED_FN_GELU_TANH, gelu_tanh, 0.5f * x * (1.0f + tanh_part(x)),                             \
+                 gelu_tanh_slope(x)) each(HEED_FN_RELU, relu, positive(x), x > 0.0f ? 1.0f : 0.0f)           \
+                each(HEED_FN_RELU2, relu2, positive(x) * positive(x), 2.0f * positive(x))                    \
+                    each(HEED_FN_SIGMOID, sigmoid, heed_sigmoid(x), sigmoid_slope(x))                        \
+                        each(HEED_FN_TANH, tanh, heed_tanh(x), tanh_slope(x))                                \
+                            each(HEED_FN_EXP, exp, heed_exp(x), heed_exp(x))                                 \
+                                each(HEED_FN_LOG, log, heed_log(x), 1.0f / x) each(HEED_FN_SQUARE, square,   \
+                                                                                   x *x, 2.0f * x)           \
+                                    each(HEED_FN_SQRT, sqrt, sqrtf(x), 0.5f / sqrtf(x))                      \
+                                        each(HEED_FN_IDENTITY, identity, x, 1.0f + 0.0f * x)                 \
+                                            each(HEED_FN_SOFTPLUS, softplus, softplus(x), heed_sigmoid(x))   \
+                                                each(HEED_FN_SIN, sin, sinf(x), cosf(x))                     \
+                                                    each(HEED_FN_COS, cos, cosf(x), -sinf(x))                \
+                                                        each(HEED_FN_ERF, erf, erff(x),                      \
+                                                             1.12837917f * heed_exp(-x * x))                 \
+                                                            each(HEED_FN_ABS, abs, fabsf(x), sign_of(x))
 
 #endif

@@ -1,9 +1,11 @@
 /* Attention by a spec between four linear maps: o(attend(q(x), k(x), v(x))). */
+#include "nn/graph.h"
 #include "nn/layers.h"
 
 #include <heed/scan.h>
 
 #include <math.h>
+#include <stdlib.h>
 
 /* A norm of each head's entries. */
 static heed_variable norm_heads(heed_graph *graph, const char *name, const heed_transformer *model,
@@ -42,6 +44,21 @@ static heed_variable scores_of_one_query(heed_graph *graph, const char *name, co
     return heed_nn_scale(graph, sum, 1 / sqrtf((float)model->head_dim), 0);
 }
 
+/* A learnt number of each head, the same for all tokens, 0 at first: [batch, n, kv_heads]. */
+static heed_variable number_of_each_head(heed_graph *graph, const char *name, const heed_transformer *model)
+{
+    const int64_t count = model->batch * model->context * model->kv_heads;
+    const int64_t shape[] = {model->batch, model->context, model->kv_heads};
+    float *zeros = calloc((size_t)count, sizeof *zeros);
+    if (!zeros)
+        return heed_nn_fail(graph, HEED_NO_MEMORY, "no memory for the numbers of heads");
+    const heed_variable all = heed_nn_constant(graph, 3, shape, zeros);
+    free(zeros);
+    return heed_nn_add(graph, all,
+                       heed_nn_parameter(graph, heed_layer_under(name, "share").text, 1, &model->kv_heads,
+                                         (heed_initial){.kind = HEED_INITIAL_CONSTANT}));
+}
+
 /* What a recurrence reads beside q, k and v, made of x by maps of its own. */
 static heed_variable recur(heed_graph *graph, const char *name, const heed_transformer *model, int64_t layer,
                            const heed_scan_facts *facts, heed_variable x, heed_variable q, heed_variable k,
@@ -63,9 +80,14 @@ static heed_variable recur(heed_graph *graph, const char *name, const heed_trans
     heed_layer_linear(graph, heed_layer_under(name, part).text, x, width, true, deviation)
     if (facts->flags & HEED_SCAN_READS_DECAY)
         how.decay = log_gate(graph, MAP("decay_proj", model->kv_heads));
-    if (facts->flags & HEED_SCAN_READS_GATE)
-        how.gate = log_gate(graph, MAP("gate_proj", facts->slots ? model->kv_heads * facts->slots : wide));
-    if (facts->flags & HEED_SCAN_SCORES)
+    if (facts->flags & HEED_SCAN_READS_GATE) {
+        how.gate = MAP("gate_proj", facts->slots ? model->kv_heads * facts->slots : wide);
+        if (!(facts->flags & HEED_SCAN_RAW_GATE))
+            how.gate = log_gate(graph, how.gate);
+    }
+    if (facts->flags & HEED_SCAN_MIXES)
+        how.beta = number_of_each_head(graph, name, model);
+    else if (facts->flags & HEED_SCAN_SCORES)
         how.beta = scores_of_one_query(graph, name, model, x);
     else if (facts->flags & HEED_SCAN_READS_BETA)
         how.beta = heed_nn_apply(graph, HEED_FN_SIGMOID, MAP("beta_proj", model->kv_heads));
@@ -95,6 +117,14 @@ static heed_variable attend(heed_graph *graph, const char *name, const heed_tran
 heed_variable heed_layer_attention(heed_graph *graph, const char *name, const heed_transformer *model,
                                    int64_t layer, const heed_transformer_nodes *nodes, heed_variable x)
 {
+    heed_form_state form;
+    char rest[HEED_LAYER_REST];
+    if (heed_layer_of_spec(model->spec, layer, &form, rest))
+        return heed_nn_fail_message(graph, HEED_INVALID);
+    if (form.form) {
+        const heed_layer_call call = {graph, &form, name, model, layer, nodes, x, rest};
+        return form.form->layer->make(&call);
+    }
     const float deviation = model->deviation;
     const int64_t q_width = model->heads * model->head_dim, kv_width = model->kv_heads * model->head_dim;
     heed_scan_facts facts = {.scans = false};

@@ -40,7 +40,8 @@ static const char *const function_names[] = {
     [HEED_FN_RELU] = "relu",         [HEED_FN_RELU2] = "relu2", [HEED_FN_SIGMOID] = "sigmoid",
     [HEED_FN_TANH] = "tanh",         [HEED_FN_EXP] = "exp",     [HEED_FN_LOG] = "log",
     [HEED_FN_SQUARE] = "square",     [HEED_FN_SQRT] = "sqrt",   [HEED_FN_IDENTITY] = "identity",
-    [HEED_FN_SOFTPLUS] = "softplus",
+    [HEED_FN_SOFTPLUS] = "softplus", [HEED_FN_SIN] = "sin",     [HEED_FN_COS] = "cos",
+    [HEED_FN_ERF] = "erf",           [HEED_FN_ABS] = "abs",
 };
 
 const char *heed_function_name(heed_function function)

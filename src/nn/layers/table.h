@@ -1,0 +1,13 @@
+/* The layers by a form, one a line. */
+HEED_ENTRY(mhe)
+HEED_ENTRY(moh)
+HEED_ENTRY(castle)
+HEED_ENTRY(emha)
+HEED_ENTRY(optimised)
+HEED_ENTRY(ssa)
+HEED_ENTRY(mta)
+HEED_ENTRY(relations)
+HEED_ENTRY(relaxed)
+HEED_ENTRY(mega)
+HEED_ENTRY(transnormer)
+HEED_ENTRY(titans)
