@@ -44,6 +44,17 @@ static const char *const forms[] = {
     "pr_blocks(lam=0.3, pmin=0.05, seed=4, block=8)",
     "pr_blocks(0, 1, -7, 16)",
     "pr_blocks(50, 0.5, 9, 3)",
+    "columns(5)",
+    "columns(16, 3, 2)",
+    "power(1)",
+    "power(7, 2, 0)",
+    "power(16, 1, 2)",
+    "halo(9, 8, 3, 1)",
+    "halo(16, 16, 16, 0)",
+    "halo(6, 30, 1, 2)",
+    "lsg(8, 5, 3, 2)",
+    "lsg(16, 4, 2, 0)",
+    "lsg(300)",
 };
 
 static const char *const expressions[] = {
@@ -61,6 +72,9 @@ static const char *const expressions[] = {
     "!!causal",
     "!(first(10) & !last(100)) & (causal | window(2))",
     "none | self",
+    "causal & (block(12) | columns(12, 2))",
+    "causal & power(4, 2)",
+    "causal & lsg(8, 4)",
     "all & !none & causal",
 };
 
@@ -155,7 +169,11 @@ static void lengths_equal_the_oracle(void **state)
 static void segments_equal_the_oracle(void **state)
 {
     (void)state;
-    static const char *const specs[] = {"where=segments", "where=causal & segments", "where=!segments | self",
+    static const char *const specs[] = {"where=segments",
+                                        "where=causal & segments",
+                                        "where=arrow",
+                                        "where=arrow(one_way=yes) & !self",
+                                        "where=!segments | self",
                                         "where=segments & window(6); position=alibi"};
     for (size_t i = 0; i < COUNT(specs); i++)
         for (int shared = 1; shared <= 2; shared++) {

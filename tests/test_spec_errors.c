@@ -59,7 +59,7 @@ static const struct {
     {"streaming(widow=3)", 11, {"'widow'", "'window'"}},
     {"scan=mamba", 6, {"'mamba'", "'mamba2'"}},
     {"scan=cary", 6, {"'cary'", "'carry'"}},
-    {"lowrank=nystrom", 9, {"'nystrom'", "'none'"}},
+    {"lowrank=nystrum", 9, {"'nystrum'", "'nystrom'"}},
     /* values */
     {"where=window(-3)", 7, {"where=window(-3): w must be at least 1"}},
     {"score=dot; where=causal & window(0)", 27, {"where=window(0): w must be at least 1"}},

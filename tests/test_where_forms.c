@@ -129,6 +129,21 @@ static void choose_args(const definition *means, double *arg)
         arg[0] = (double)between(0, 1);
     if (means->open == neighbourhood)
         arg[2] = draw() % 2 ? (double)between(0, 4) : arg[2] - 1;
+    if (means->open == columns) {
+        arg[1] = (double)between(1, 3);
+        arg[2] = (double)between(0, 2);
+        arg[0] = arg[0] < 9 ? 9 : arg[0];
+    }
+    if (means->open == power || means->open == lsg)
+        for (int a = 1; a < means->args; a++)
+            arg[a] = (double)between(a == 2 && means->open == lsg, 40);
+    if (means->open == power)
+        arg[1] += 1;
+    if (means->open == halo)
+        for (int a = 0; a < 4; a++)
+            arg[a] = (double)between(a < 3, a < 2 ? 60 : a == 2 ? 70 : 9);
+    if (means->open == arrow)
+        arg[0] = (double)between(0, 1);
     if (means->open == probably) {
         arg[0] = (double)between(0, 8) / 16;
         arg[1] = (double)between(1, 16) / 16;
@@ -501,9 +516,61 @@ static void every_form_is_described(void **unused)
     assert_int_equal(count - with_tensors, sizeof forms / sizeof *forms);
 }
 
+/* Whether information goes from key j to query i in `layers` steps of masks, alternating two. */
+static void reached(bool (*const mask[2])(const double *, const pair *), const double *const arg[2], int n,
+                    int layers, bool *to)
+{
+    bool *before = fresh((size_t)(n * n));
+    for (int i = 0; i < n * n; i++)
+        to[i] = i % n == i / n;
+    for (int l = 0; l < layers; l++) {
+        memcpy(before, to, (size_t)(n * n));
+        memset(to, 0, (size_t)(n * n));
+        for (int i = 0; i < n; i++)
+            for (int m = 0; m <= i; m++) {
+                const pair x = {.i = i, .j = m, .p = i, .k = m};
+                for (int j = 0; mask[l % 2](arg[l % 2], &x) && j < n; j++)
+                    to[i * n + j] |= before[m * n + j];
+            }
+    }
+    free(before);
+}
+
+/* Powers of two reach every distance up to 2^(d+1) - 2 after d layers and have a hole behind it. */
+static void powers_reach_without_holes(void **unused)
+{
+    (void)unused;
+    enum { N = 140 };
+    static bool to[N * N];
+    const double arg[] = {1, 1, 0}, *const args[] = {arg, arg};
+    bool (*const masks[])(const double *, const pair *) = {power, power};
+    for (int layers = 1; layers <= 5; layers++) {
+        reached(masks, args, N, layers, to);
+        int far = 0;
+        while (far < N && to[(N - 1) * N + N - 1 - far])
+            far++;
+        assert_int_equal(far - 1, (1 << (layers + 1)) - 2);
+    }
+}
+
+/* A stretch and then every l-th place before it: all earlier places. */
+static void strides_compose_to_all(void **unused)
+{
+    (void)unused;
+    enum { N = 50 };
+    static bool to[N * N];
+    const double l[] = {7}, *const args[] = {l, l};
+    bool (*const masks[])(const double *, const pair *) = {strided, window};
+    reached(masks, args, N, 2, to);
+    for (int i = 0; i < N * N; i++)
+        assert_int_equal(to[i], i % N <= i / N);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(powers_reach_without_holes),
+        cmocka_unit_test(strides_compose_to_all),
         cmocka_unit_test(a_mask_equals_its_definition_pair_by_pair),
         cmocka_unit_test(block_states_never_contradict_the_definition),
         cmocka_unit_test(block_states_are_exact_in_the_usual_cases),

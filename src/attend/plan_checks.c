@@ -79,9 +79,9 @@ heed_status heed_check_stages(const heed_spec *spec, int64_t layer)
 {
     int root[HEED_STAGES];
     heed_spec_clauses(spec, layer, 0, root);
-    if (root[HEED_LAYER] != HEED_ABSENT)
+    if (root[HEED_LAYER] >= 0 || root[HEED_LOWRANK] >= 0)
         return heed_fail(HEED_UNSUPPORTED,
-                         "layer= is made of several steps with maps of its own: heed train, or "
+                         "layer= and lowrank= are made of several steps with maps of its own: heed train, or "
                          "a graph of heed/nn.h, runs it");
     if (root[HEED_SCAN] == HEED_ABSENT)
         return HEED_OK;

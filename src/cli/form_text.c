@@ -189,7 +189,10 @@ const cli_stage_text cli_stage_texts[HEED_STAGES] = {
          "state each, D channels by E values, that all their query heads read. decay and gate are logs of "
          "what stays, 0 or less; where a form reads them, or beta, erase or rate, is said by its source "
          "and refused when missing."},
-    [HEED_LOWRANK] = {"what small set stands between?", ""},
+    [HEED_LOWRANK] =
+        {"what small set stands between?",
+         "Alone in its spec, in models that `heed train` makes: `attention = lowrank=...`. Tokens "
+         "see later ones, so they are for encoders."},
     [HEED_LAYER] =
         {"what stands in attention's place?",
          "Layers of a model that `heed train` makes: `attention = layer=...`, with maps of their own, "

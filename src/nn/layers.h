@@ -70,7 +70,7 @@ typedef struct heed_layer_rule {
     bool attends; /* the other clauses of the spec hold for the attention inside; else there are none */
 } heed_layer_rule;
 
-/* The form of `layer=` that holds for a layer, in `form`, and the spec without that clause in `rest`, as long
+/* The form of `layer=` or `lowrank=` that holds for a layer, in `form`, and the spec without that clause in `rest`, as long
  * as `spec` with some to spare; form->form is NULL where there is none. */
 enum { HEED_LAYER_REST = 2048 };
 heed_status heed_layer_of_spec(const char *spec, int64_t layer, heed_form_state *form,

@@ -114,6 +114,41 @@ static bool form_sees(const oracle_row *row, const oracle_form *f, int64_t h, in
         return in_random_blocks(p, kp, problem->keys, n0, n1, (uint64_t)oracle_number(f, 2, "seed", 0));
     if (strcmp(name, "dam") == 0)
         return oracle_dam_sees(row, f, h, kp);
+    if (strcmp(name, "columns") == 0) {
+        const int64_t c = (int64_t)oracle_number(f, 1, "c", 1), at = (int64_t)oracle_number(f, 2, "at", 0);
+        const int64_t place = floor_mod(kp, n0);
+        return place >= n0 - (at + 1) * c && place < n0 - at * c;
+    }
+    if (strcmp(name, "power") == 0) {
+        const int64_t size = (int64_t)oracle_number(f, 0, "block", 64), key = floor_div(kp, size);
+        const int64_t apart = llabs(floor_div(p, size) - key);
+        for (int64_t two = 1; two <= apart; two *= 2)
+            if (two == apart)
+                return true;
+        return apart < (int64_t)oracle_number(f, 1, "w", 1) ||
+               (key >= 0 && key < (int64_t)oracle_number(f, 2, "s", 1));
+    }
+    if (strcmp(name, "halo") == 0) {
+        const int64_t b = (int64_t)oracle_number(f, 2, "b", 8), rim = (int64_t)oracle_number(f, 3, "h", 3);
+        if (p < 0 || p >= n0 * n1 || kp < 0 || kp >= n0 * n1)
+            return false;
+        const int64_t r = p / n1 / b * b, c = p % n1 / b * b;
+        return kp / n1 >= r - rim && kp / n1 < r + b + rim && kp % n1 >= c - rim && kp % n1 < c + b + rim;
+    }
+    if (strcmp(name, "arrow") == 0) {
+        const int32_t mine =
+            entry_row(problem->q_segment, problem->q_segment_batched, row->b, problem->queries)[row->i];
+        const int32_t other =
+            entry_row(problem->k_segment, problem->k_segment_batched, row->b, problem->keys)[j];
+        return mine == other || other == 0 || (mine == 0 && !oracle_word_is(f, 0, "one_way", "yes"));
+    }
+    if (strcmp(name, "lsg") == 0) {
+        const int64_t b = (int64_t)oracle_number(f, 0, "b", 128), s = (int64_t)oracle_number(f, 1, "s", 128);
+        const int64_t factor = (int64_t)oracle_number(f, 2, "f", 2), g = (int64_t)oracle_number(f, 3, "g", 1);
+        const int64_t first = (floor_div(p, b) - 1) * b, end = first + 3 * b;
+        return (kp >= first && kp < end) || p < g || kp < g ||
+               (kp >= first - factor * s && kp < end + factor * s && floor_mod(kp, factor) == h % factor);
+    }
     if (strcmp(name, "pr_blocks") == 0)
         return oracle_block_drawn(f, p, kp);
     if (strcmp(name, "mask") == 0) {

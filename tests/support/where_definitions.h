@@ -183,6 +183,48 @@ static bool probably(const double *arg, const pair *x)
     return query == key || key == 0 || ldexp((double)(z >> 11), -53) < (falls > arg[1] ? falls : arg[1]);
 }
 
+static bool columns(const double *arg, const pair *x)
+{
+    const int64_t l = (int64_t)arg[0], place = x->k - floor_div(x->k, l) * l;
+    return place >= l - ((int64_t)arg[2] + 1) * (int64_t)arg[1] && place < l - (int64_t)(arg[2] * arg[1]);
+}
+
+static bool power(const double *arg, const pair *x)
+{
+    const int64_t size = (int64_t)arg[0], key = floor_div(x->k, size),
+                  apart = llabs(floor_div(x->p, size) - key);
+    bool two = false;
+    for (int64_t d = 1; d <= apart; d *= 2)
+        two |= d == apart;
+    return apart < (int64_t)arg[1] || (key >= 0 && key < (int64_t)arg[2]) || two;
+}
+
+static bool halo(const double *arg, const pair *x)
+{
+    const int64_t rows = (int64_t)arg[0], cols = (int64_t)arg[1], b = (int64_t)arg[2], rim = (int64_t)arg[3];
+    if (x->p < 0 || x->p >= rows * cols || x->k < 0 || x->k >= rows * cols)
+        return false;
+    const int64_t r = x->p / cols / b * b, c = x->p % cols / b * b, kr = x->k / cols, kc = x->k % cols;
+    return kr >= r - rim && kr < r + b + rim && kc >= c - rim && kc < c + b + rim;
+}
+
+static bool arrow(const double *arg, const pair *x)
+{
+    const int32_t query = x->scene->query_segment[x->scene->batch * x->scene->queries + x->i];
+    const int32_t key = x->scene->key_segment[x->scene->batch * x->scene->keys + x->j];
+    return query == key || key == 0 || (query == 0 && arg[0] == 0);
+}
+
+static bool lsg(const double *arg, const pair *x)
+{
+    const int64_t b = (int64_t)arg[0], wider = (int64_t)(arg[1] * arg[2]), f = (int64_t)arg[2],
+                  g = (int64_t)arg[3];
+    const int64_t first = (floor_div(x->p, b) - 1) * b;
+    return (x->k >= first && x->k < first + 3 * b) || x->p < g || x->k < g ||
+           (x->k >= first - wider && x->k < first + 3 * b + wider &&
+            x->k - floor_div(x->k, f) * f == x->scene->head % f);
+}
+
 static const definition forms[] = {
     {"all", all, 0, true},          {"none", none, 0, true},
     {"causal", causal, 1, true},    {"window", window, 1, true},
@@ -192,6 +234,9 @@ static const definition forms[] = {
     {"self", self, 0, true},        {"segments", segments, 0, false},
     {"mask", masked, 0, true},      {"neighbourhood", neighbourhood, 3, false},
     {"random", randomly, 3, false}, {"pr_blocks", probably, 4, false},
+    {"columns", columns, 3, false}, {"power", power, 3, false},
+    {"halo", halo, 4, false},       {"arrow", arrow, 1, false},
+    {"lsg", lsg, 4, false},
 };
 
 #endif

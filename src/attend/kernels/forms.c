@@ -19,6 +19,9 @@
 #define HEED_ENTRY(name) extern const heed_form heed_layer_form_##name;
 #include "nn/layers/table.h"
 #undef HEED_ENTRY
+#define HEED_ENTRY(name) extern const heed_form heed_lowrank_form_##name;
+#include "lowrank/table.h"
+#undef HEED_ENTRY
 
 #define HEED_ENTRY(name) &HEED_FORM(name),
 static const heed_form *const score[] = {
@@ -48,12 +51,16 @@ static const heed_form *const cache[] = {
 static const heed_form *const scan[] = {
 #include "scan/forms/table.h"
     NULL};
-static const heed_form *const none[] = {NULL};
 #undef HEED_ENTRY
 #define HEED_ENTRY(name) &heed_layer_form_##name,
 static const heed_form *const layer[] = {
 #include "nn/layers/table.h"
     NULL};
+#undef HEED_ENTRY
+#define HEED_ENTRY(name) &heed_lowrank_form_##name,
+static const heed_form *const lowrank[] = {
+#include "lowrank/table.h"
+    NULL};
 
 const heed_form *const *const heed_form_table[HEED_STAGES] = {
-    score, position, where, select, normalise, heads, read, scan, none, cache, layer};
+    score, position, where, select, normalise, heads, read, scan, lowrank, cache, layer};

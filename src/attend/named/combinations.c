@@ -50,6 +50,15 @@ static const heed_arg stride_args[] = {
     {0},
 };
 
+static const heed_arg column_args[] = {
+    {.name = "stride", WHOLE, .value = 128, .summary = "length of a stretch"},
+    {.name = "columns",
+     WHOLE,
+     .value = 8,
+     .summary = "last places of each stretch that all later tokens see"},
+    {0},
+};
+
 static const heed_arg prefix_args[] = {
     {.name = "prefix", WHOLE, .required = true, .summary = "tokens of the prefix, which all see"},
     {0},
@@ -151,6 +160,15 @@ const heed_combination heed_combinations[] = {
         .summary = "the last stretch of tokens, and every stride-th one before, in one head",
         .source =
             "Child et al.: Generating Long Sequences with Sparse Transformers, 2019 (the strided pattern)",
+        .row = "001.242",
+    },
+    {
+        .name = "sparse_transformer_fixed",
+        .spec = "where=causal & (block({stride}) | columns({stride}, {columns}))",
+        .args = column_args,
+        .summary = "the token's own stretch, and the last columns of all stretches before, in one head",
+        .source =
+            "Child et al.: Generating Long Sequences with Sparse Transformers, 2019 (the fixed pattern)",
         .row = "001.242",
     },
     {

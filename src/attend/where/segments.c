@@ -1,4 +1,5 @@
-/* Packed sequences: a query sees the keys of its own segment.
+/* Packed sequences, and phrases of a melody with the notes they rest on (row 000.000): a query sees the keys
+ * of its own segment.
  *
  *     open when q_segment[i] = k_segment[j]
  *
@@ -65,6 +66,7 @@ const heed_form HEED_FORM(where_segments) = {
     .summary = "a query sees the keys of its own segment",
     .formula = "q_segment[i] = k_segment[j]",
     .source = "Krell et al.: Efficient Sequence Packing without Cross-contamination, 2021",
+    .row = "000.000",
     .flags = HEED_NEEDS_SEGMENTS | HEED_SCATTERS,
     .blocks = blocks,
     .mask = mask,

@@ -1,4 +1,4 @@
-/* The layer that a spec names. */
+/* The layer that a spec names, by layer= or lowrank=. */
 #include "nn/layers.h"
 
 #include "attend/spec.h"
@@ -11,7 +11,7 @@ static bool says_more(const heed_spec *spec)
 {
     for (int g = 0; g < spec->groups; g++)
         for (int stage = 0; stage < HEED_STAGES; stage++)
-            if (stage != HEED_LAYER && spec->group[g].root[stage] != HEED_ABSENT)
+            if (stage != HEED_LAYER && stage != HEED_LOWRANK && spec->group[g].root[stage] != HEED_ABSENT)
                 return true;
     return false;
 }
@@ -19,7 +19,7 @@ static bool says_more(const heed_spec *spec)
 static heed_status print_rest(heed_spec *spec, char rest[HEED_LAYER_REST])
 {
     for (int g = 0; g < spec->groups; g++)
-        spec->group[g].root[HEED_LAYER] = HEED_ABSENT;
+        spec->group[g].root[HEED_LAYER] = spec->group[g].root[HEED_LOWRANK] = HEED_ABSENT;
     if (heed_spec_print(spec, rest, HEED_LAYER_REST) < HEED_LAYER_REST)
         return HEED_OK;
     return heed_fail(HEED_INVALID, "the spec beside layer= is longer than %d characters", HEED_LAYER_REST);
@@ -34,15 +34,16 @@ heed_status heed_layer_of_spec(const char *text, int64_t layer, heed_form_state 
     *form = (heed_form_state){.form = NULL};
     TRY(heed_spec_parse(&spec, text, NULL));
     heed_spec_clauses(spec, layer, 0, root);
-    heed_spec_chain(spec, root[HEED_LAYER], &node, 1);
+    if (heed_spec_chain(spec, root[HEED_LAYER], &node, 1) == 0)
+        heed_spec_chain(spec, root[HEED_LOWRANK], &node, 1);
     heed_status status = HEED_OK;
     if (node) {
         form->form = node->form;
         memcpy(form->arg, node->arg, sizeof form->arg);
         if (!node->form->layer->attends && spec->groups == 1 && says_more(spec))
             status =
-                heed_fail(HEED_UNSUPPORTED, "layer=%s is all of its layer: no other clause stands beside it",
-                          node->form->name);
+                heed_fail(HEED_UNSUPPORTED, "%s=%s is all of its layer: no other clause stands beside it",
+                          heed_stage_name(node->form->stage), node->form->name);
     }
     if (!status)
         status = print_rest(spec, rest);
