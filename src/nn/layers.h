@@ -39,6 +39,8 @@ typedef struct heed_transformer {
     int64_t encoder_layers, source_context; /* above 0: an encoder of another text, which layers attend to */
     const char *encoder_spec, *cross_spec;
     heed_image image;
+    int64_t kv_every;  /* layers that read the keys and values of the first of them; 0, 1: each its own */
+    int64_t shortcuts; /* heads of an attention over the states of all layers before the end; 0: none */
 } heed_transformer;
 
 /* What the graph of a model takes and gives. */
@@ -46,6 +48,7 @@ typedef struct heed_transformer_nodes {
     heed_variable tokens;   /* i32 [batch, context] */
     heed_variable segments; /* i32 [batch, context] or HEED_NO_INPUT */
     heed_variable places;   /* i32 [batch, context] positions or HEED_NO_INPUT: those of a text from 0 on */
+    heed_variable *held;    /* keys and values [2] that later layers read, or NULL */
     heed_variable logits;   /* [batch, context, vocabulary], or [batch, classes] */
     heed_variable source, source_segments; /* i32 [batch, source_context], with an encoder */
     heed_variable pixels;                  /* [batch, height, width, channels], of pictures */
@@ -70,8 +73,8 @@ typedef struct heed_layer_rule {
     bool attends; /* the other clauses of the spec hold for the attention inside; else there are none */
 } heed_layer_rule;
 
-/* The form of `layer=` or `lowrank=` that holds for a layer, in `form`, and the spec without that clause in `rest`, as long
- * as `spec` with some to spare; form->form is NULL where there is none. */
+/* The form of `layer=` or `lowrank=` that holds for a layer, in `form`, and the spec without that clause in
+ * `rest`, as long as `spec` with some to spare; form->form is NULL where there is none. */
 enum { HEED_LAYER_REST = 2048 };
 heed_status heed_layer_of_spec(const char *spec, int64_t layer, heed_form_state *form,
                                char rest[HEED_LAYER_REST]);

@@ -28,6 +28,7 @@ typedef struct heed_train_config {
     int64_t encoder_layers, source_context;
     char encoder_attention[HEED_CONFIG_TEXT], cross_attention[HEED_CONFIG_TEXT];
     int64_t layers, width, heads, kv_heads, head_dim, hidden, context;
+    int64_t kv_every, shortcuts;
     char attention[HEED_CONFIG_TEXT];
     int norm, norm_place, feed, positions;
     bool tied, bias, qk_norm, recompute;

@@ -102,6 +102,8 @@ static const char *why_not(const heed_trainer *trainer, plain_attention *plain)
         return "its feed-forward layers are not swiglu";
     if (model->bias || model->positions != HEED_POSITIONS_NONE)
         return "it has biases or learned positions";
+    if (model->kv_every > 1 || model->shortcuts)
+        return "its layers share keys and values, or its last state asks all layers";
     return NULL;
 }
 

@@ -135,6 +135,8 @@ static heed_status fill_in(heed_trainer *t)
         .kv_heads = c->kv_heads,
         .head_dim = c->head_dim,
         .hidden = c->hidden,
+        .kv_every = c->kv_every,
+        .shortcuts = c->shortcuts,
         .spec = c->attention,
         .norm = (heed_layer_norm_kind)c->norm,
         .norm_eps = (float)c->norm_eps,

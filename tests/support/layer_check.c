@@ -66,12 +66,15 @@ static made make(const layer_case *given)
     const int64_t shape[] = {LAYER_B, c->n, c->width};
     const heed_transformer_nodes nodes = {
         .tokens = HEED_NO_INPUT, .segments = HEED_NO_INPUT, .places = HEED_NO_INPUT};
-    m.count = LAYER_B * c->n * c->width;
     ok(c, heed_parameters_create(&m.parameters, 5));
-    ok(c, heed_graph_create(&m.graph, m.parameters, 2, HEED_ISA_AUTO));
+    ok(c, heed_graph_create(&m.graph, m.parameters, 1, HEED_ISA_AUTO));
     const heed_variable x =
         heed_nn_parameter(m.graph, "x", 3, shape, (heed_initial){.kind = HEED_INITIAL_NORMAL, .size = 1});
-    m.out = heed_layer_attention(m.graph, "layer", &m.model, c->layer, &nodes, x);
+    m.out = c->build ? c->build(m.graph, x)
+                     : heed_layer_attention(m.graph, "layer", &m.model, c->layer, &nodes, x);
+    m.count = 1;
+    for (int d = 0; d < heed_graph_rank(m.graph, m.out); d++)
+        m.count *= heed_graph_size(m.graph, m.out, d);
     m.weight = heed_nn_input(m.graph, HEED_F32, 1, &m.count);
     heed_graph_keep(m.graph, m.out);
     const heed_variable flat = heed_nn_reshape(m.graph, m.out, 1, &m.count);

@@ -19,10 +19,12 @@ const double *layer_value(const layer_text *t, const char *name);
 typedef struct layer_case {
     const char *spec;
     void (*define)(const layer_text *t, double *out); /* out [B][n][width] */
-    bool causal;                                      /* later tokens must not change earlier outputs */
-    bool start;                                       /* parameters as they begin, and no gradients */
-    int n, width, heads, kv_heads, layer;             /* 0: 6, 8, 2, heads, 0 */
-    double tolerance;                                 /* 0: 2e-5 */
+    /* instead of a spec, whose text is then a name for messages: any shape of x, parameters below "layer" */
+    heed_variable (*build)(heed_graph *graph, heed_variable x);
+    bool causal;                          /* later tokens must not change earlier outputs */
+    bool start;                           /* parameters as they begin, and no gradients */
+    int n, width, heads, kv_heads, layer; /* 0: 6, 8, 2, heads, 0 */
+    double tolerance;                     /* 0: 2e-5 */
 } layer_case;
 
 void layer_check(const layer_case *c);

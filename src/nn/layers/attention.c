@@ -1,4 +1,6 @@
-/* Attention by a spec between four linear maps: o(attend(q(x), k(x), v(x))). */
+/* Attention by a spec between four linear maps: o(attend(q(x), k(x), v(x))). With kv_every above 1 only every
+ * so many layers have keys and values of their own (row 000.045); their gradient is the sum over all readers.
+ */
 #include "nn/graph.h"
 #include "nn/layers.h"
 
@@ -133,16 +135,27 @@ heed_variable heed_layer_attention(heed_graph *graph, const char *name, const he
     if (!(facts.flags & HEED_SCAN_NO_QUERIES))
         q = heed_layer_linear(graph, heed_layer_under(name, "q_proj").text, x, q_width, model->bias,
                               deviation);
-    heed_variable k = HEED_NO_INPUT;
-    if (!(facts.flags & HEED_SCAN_NO_KEYS))
-        k = heed_layer_linear(graph, heed_layer_under(name, "k_proj").text, x, kv_width, model->bias,
-                              deviation);
-    heed_variable v =
-        heed_layer_linear(graph, heed_layer_under(name, "v_proj").text, x, kv_width, model->bias, deviation);
+    heed_variable k = HEED_NO_INPUT, v;
+    const bool reads = model->kv_every > 1 && layer % model->kv_every && nodes->held;
     if (q >= 0)
         q = norm_heads(graph, heed_layer_under(name, "q_norm").text, model, q);
-    if (k >= 0)
-        k = norm_heads(graph, heed_layer_under(name, "k_norm").text, model, k);
+    if (reads) { /* Brandon et al.: Reducing Transformer Key-Value Cache Size with Cross-Layer Attention, 2024
+                  */
+        k = nodes->held[0];
+        v = nodes->held[1];
+    } else {
+        if (!(facts.flags & HEED_SCAN_NO_KEYS))
+            k = heed_layer_linear(graph, heed_layer_under(name, "k_proj").text, x, kv_width, model->bias,
+                                  deviation);
+        v = heed_layer_linear(graph, heed_layer_under(name, "v_proj").text, x, kv_width, model->bias,
+                              deviation);
+        if (k >= 0)
+            k = norm_heads(graph, heed_layer_under(name, "k_norm").text, model, k);
+    }
+    if (nodes->held) {
+        nodes->held[0] = k;
+        nodes->held[1] = v;
+    }
     const heed_variable out = facts.scans ? recur(graph, name, model, layer, &facts, x, q, k, v)
                                           : attend(graph, name, model, layer, nodes, q, k, v);
     /* maps onto the residual stream begin smaller, so that it does not grow with depth (Radford et al. 2019)

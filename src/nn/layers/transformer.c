@@ -2,6 +2,7 @@
  * after. */
 #include "nn/graph.h"
 #include "nn/layers.h"
+#include "nn/sources.h"
 
 #include <stdio.h>
 
@@ -88,9 +89,19 @@ void heed_transformer_make(heed_graph *graph, const heed_transformer *given, hee
     model.head_dim = model.head_dim ? model.head_dim : model.heads ? model.width / model.heads : 0;
     model.deviation = model.deviation > 0.0f ? model.deviation : 0.02f;
     nodes->tokens = heed_nn_input(graph, HEED_I32, 2, shape);
+    heed_variable held[2] = {HEED_NO_INPUT, HEED_NO_INPUT}, state[HEED_NN_INPUTS + 1];
+    nodes->held = NULL;
+    nodes->logits = nodes->hidden = HEED_NO_VARIABLE;
+    if (model.shortcuts && (model.layers >= HEED_NN_INPUTS || model.after)) {
+        heed_nn_fail(graph, HEED_UNSUPPORTED, "shortcuts: at most %d layers, with norms before them",
+                     HEED_NN_INPUTS - 1);
+        return;
+    }
     heed_variable x = embed(graph, &model, nodes, &table), memory = HEED_NO_INPUT;
     if (model.encoder_layers > 0)
         memory = heed_layer_encoder(graph, &model, nodes, table);
+    nodes->held = held;
+    state[0] = x;
     for (int64_t layer = 0; layer < model.layers; layer++) {
         if (model.recompute)
             heed_graph_segment(graph);
@@ -98,7 +109,14 @@ void heed_transformer_make(heed_graph *graph, const heed_transformer *given, hee
         x = heed_layer_block_named(graph, name, &model, layer, nodes, x, memory);
         if (model.recompute)
             heed_graph_segment_end(graph);
+        if (model.shortcuts)
+            state[layer + 1] = x;
     }
+    nodes->held = NULL;
+    if (model.shortcuts)
+        x = heed_nn_add(graph, x,
+                        heed_source_shortcuts(graph, "model.shortcuts", model.deviation,
+                                              (int)model.layers + 1, state, model.shortcuts, model.norm_eps));
     if (!model.after)
         x = heed_layer_norm_rows(graph, "model.norm", &model, x);
     nodes->hidden = x;
