@@ -18,10 +18,11 @@ typedef struct candidate {
     bool space_prefix;
 } candidate;
 
-/* The rules that differ, the usual ones first. */
-static const candidate byte_level[] = {{"llama-bpe", false},   {"qwen2", false},  {"gpt-2", false},
-                                       {"smollm", false},      {"gpt-4o", false}, {"tekken", false},
-                                       {"dbrx", false},        {"falcon", false}, {"stablelm2", false},
+/* The rules that differ. GPT-2's comes first: small vocabularies may give the same tokens by any of them, and
+ * those that name none are split so. */
+static const candidate byte_level[] = {{"gpt-2", false},       {"llama-bpe", false}, {"qwen2", false},
+                                       {"smollm", false},      {"gpt-4o", false},    {"tekken", false},
+                                       {"dbrx", false},        {"falcon", false},    {"stablelm2", false},
                                        {"deepseek-v3", false}, {NULL, false}};
 static const candidate pieces[] = {{"default", false}, {"default", true}, {NULL, false}};
 
