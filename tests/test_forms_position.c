@@ -21,6 +21,8 @@ static void rotations_equal_the_oracle(void **state)
         "position=rope(scaling=llama3(factor=4, original=200, low=2, high=8), pairs=adjacent)",
         "position=xpos; where=causal",
         "position=xpos(base=100, scale_base=40); where=causal & window(30)",
+        "position=self_extend(group=3, window=7); where=causal",
+        "position=self_extend(500, 4, 16)",
         "position=rope; score=gaussian",
         "position=rope; score=laplace",
     };

@@ -11,6 +11,10 @@ static void products_equal_the_oracle(void **state)
         "score=dot",
         "score=dot(0.3)",
         "score=dot(scale=1); where=causal",
+        "score=coca; where=causal",
+        "score=coca(base=100)",
+        "score=comate; normalise=plain",
+        "score=comate(a=3, b=0.2); normalise=plain; where=causal",
         "score=cosine",
         "score=cosine(scale=3, eps=2)", /* shorter vectors than eps are met at small D */
         "score=gaussian",

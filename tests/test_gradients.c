@@ -26,6 +26,7 @@ static const char *const cheap[] = {
     "position=t5(buckets=8, max=20); where=causal",
     "position=shaw(max=3)",
     "position=shaw + rope; where=causal",
+    "position=skew(max=6); where=causal",
     "position=shaw(max=9); score=cosine",
     "position=kerple",
     "position=kerple(kind=power); where=causal",
@@ -42,6 +43,10 @@ static const char *const cheap[] = {
     "normalise=sigmoid; where=causal",
     "normalise=relu(power=2)",
     "normalise=relu",
+    "normalise=head_scale; where=causal",
+    "normalise=head_scale(0.1) > sink",
+    "score=coca; where=causal",
+    "position=self_extend(group=3, window=7); where=causal",
     "normalise=softcap(1)",
     "normalise=softcap(2) > sink",
     "normalise=softcap(2) > sigmoid; position=rope",
@@ -50,6 +55,8 @@ static const char *const cheap[] = {
 
 static const char *const costly[] = {
     "score=laplace",
+    "normalise=entmax_learnt",
+    "normalise=entmax_learnt; where=causal",
     "score=laplace(sigma=2); position=rope; where=causal",
     "score=additive(dim=5)",
     "score=additive(dim=5); position=rope",
@@ -88,6 +95,26 @@ static void gradients_of_costly_forms_equal_the_oracle(void **state)
                                     .seed = 20 * i + 2,
                                     .way = {.backward = true, .row_state = i % 2}},
                      300000);
+}
+
+/* Weights that are products of two functions pass rounding on otherwise than exponentials do. */
+static void gradients_of_weights_below_0(void **state)
+{
+    (void)state;
+    static const char *const specs[] = {"score=comate; normalise=plain",
+                                        "score=comate(a=2, b=0.5); normalise=plain; where=causal",
+                                        "normalise=plain; where=causal & window(9)"};
+    for (size_t i = 0; i < COUNT(specs); i++)
+        for (int64_t queries = 1; queries <= 70; queries += 23)
+            attend_check(&(attend_case){.spec = specs[i],
+                                        .heads = 4,
+                                        .kv_heads = 2,
+                                        .queries = queries,
+                                        .keys = queries + 5,
+                                        .dim = 12,
+                                        .tolerance = 5e-5,
+                                        .seed = i + (uint64_t)queries,
+                                        .way.backward = true});
 }
 
 /* Above alpha = 2 the slope at the border of the support is without bound, so the data must keep well away
@@ -251,6 +278,7 @@ int main(void)
         cmocka_unit_test(gradients_equal_the_oracle),
         cmocka_unit_test(gradients_of_costly_forms_equal_the_oracle),
         cmocka_unit_test(gradients_of_a_steep_entmax),
+        cmocka_unit_test(gradients_of_weights_below_0),
         cmocka_unit_test(gradients_with_lengths_positions_masks_and_segments),
         cmocka_unit_test(gates_of_every_shape_have_gradients),
         cmocka_unit_test(parameters_at_their_initial_values_have_gradients),

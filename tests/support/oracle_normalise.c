@@ -196,6 +196,31 @@ static void entmax(tape *t, const var *s, int64_t n, double alpha, var *w)
     free(g);
 }
 
+/* alpha = 1 + sigmoid(a); the derivative by a from weights at alphas a little to both sides. */
+static double learnt_entmax(oracle_row *row, int64_t h, const var *s, int64_t n, var *w)
+{
+    tape *t = row->t;
+    const var a = tape_leaf(t, oracle_param_at(row->o, "normalise.entmax_learnt.a", h, 1), 0);
+    const double x = tape_value(t, a), alpha = 1 + 1 / (1 + exp(-x)), step = 1e-5;
+    double *side[2];
+    for (int i = 0; i < 2; i++) {
+        const double power = 1 + exp(-(x + (i ? -step : step))); /* 1 / (alpha - 1) */
+        side[i] = malloc((size_t)n * sizeof *side[i]);
+        double *z = side[i];
+        for (int64_t j = 0; j < n; j++)
+            z[j] = tape_value(t, s[j]) / power;
+        const double threshold = projection_threshold(z, n, power);
+        for (int64_t j = 0; j < n; j++)
+            z[j] = z[j] > threshold ? pow(z[j] - threshold, power) : 0;
+    }
+    entmax(t, s, n, alpha, w);
+    for (int64_t j = 0; j < n; j++)
+        w[j] = tape_function(t, tape_value(t, w[j]), w[j], 1, a, (side[0][j] - side[1][j]) / (2 * step));
+    free(side[0]);
+    free(side[1]);
+    return alpha;
+}
+
 /* exp(s) / (sum exp(s) + extra), extra = exp(outside) where there is one; outside -1: none. */
 static void softmax(tape *t, const var *s, int64_t n, double largest, var outside, var *w)
 {
@@ -233,7 +258,8 @@ double oracle_normalise(oracle_row *row, int64_t h, double *steep)
     const oracle_form *chain[4] = {&plain};
     int forms = oracle_list(row->o->spec->root[NORMALISE], chain, 4);
     const oracle_form *cap = strcmp(chain[0]->name, "softcap") == 0 ? chain[0] : NULL;
-    const oracle_form *f = cap ? (forms > 1 ? chain[1] : &plain) : chain[0];
+    const oracle_form *sharp = strcmp(chain[0]->name, "head_scale") == 0 ? chain[0] : NULL;
+    const oracle_form *f = cap || sharp ? (forms > 1 ? chain[1] : &plain) : chain[0];
     tape *t = row->t;
     *steep = 1;
     const int64_t keys = row->o->problem.keys;
@@ -248,6 +274,11 @@ double oracle_normalise(oracle_row *row, int64_t h, double *steep)
         if (cap) {
             const double c = oracle_number(cap, 0, "c", 1);
             x = tape_scale(t, tape_tanh(t, tape_scale(t, x, 1 / c)), c);
+        }
+        if (sharp) {
+            const var lambda = tape_leaf(t, oracle_param_at(row->o, "normalise.head_scale.lambda", h, 1), 0);
+            const double least = oracle_number(sharp, 0, "least", 1), value = tape_value(t, lambda);
+            x = tape_multiply(t, x, tape_function(t, fmax(value, least), lambda, 1, -1, 0));
         }
         s[n] = tape_scale(t, x, 1 / temperature);
         largest = fmax(largest, tape_value(t, s[n++]));
@@ -273,6 +304,11 @@ double oracle_normalise(oracle_row *row, int64_t h, double *steep)
         exponent = oracle_number(f, 0, "power", 1);
         for (int64_t j = 0; j < n; j++)
             w[j] = tape_scale(t, tape_power(t, tape_relu(t, s[j]), exponent), 1 / (double)n);
+    } else if (strcmp(f->name, "plain") == 0) {
+        for (int64_t j = 0; j < n; j++)
+            w[j] = tape_scale(t, s[j], 1);
+    } else if (strcmp(f->name, "entmax_learnt") == 0) {
+        exponent = learnt_entmax(row, h, s, n, w);
     } else if (strcmp(f->name, "sparsemax") == 0 || strcmp(f->name, "entmax") == 0) {
         exponent = f->name[0] == 's' ? 2 : oracle_number(f, 0, "alpha", 1.5);
         if (exponent == 1)

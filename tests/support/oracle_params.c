@@ -82,6 +82,8 @@ void oracle_declare_params(oracle *o)
         add(o, "position.t5.b", 0, 2, heads, (int64_t)oracle_number(f, 0, "buckets", 32), 1);
     if ((f = oracle_find_form(o->spec, POSITION, "shaw")))
         add(o, "position.shaw.r", 0, 2, 2 * (int64_t)oracle_number(f, 0, "max", 16) + 1, dim, 1);
+    if ((f = oracle_find_form(o->spec, POSITION, "skew")))
+        add(o, "position.skew.E", 0, 3, heads, (int64_t)oracle_number(f, 0, "max", 128) + 1, dim);
     if (oracle_find_form(o->spec, POSITION, "kerple")) {
         add(o, "position.kerple.r1", 1, 1, heads, 1, 1);
         add(o, "position.kerple.r2", 1, 1, heads, 1, 1);
@@ -99,6 +101,10 @@ void oracle_declare_params(oracle *o)
     if ((f = oracle_find_form(o->spec, POSITION, "cope")))
         add(o, "position.cope.e", 0, 2, (int64_t)oracle_number(f, 0, "max", 64), dim, 1);
     oracle_declare_calibrated(o);
+    if (oracle_find_form(o->spec, NORMALISE, "head_scale"))
+        add(o, "normalise.head_scale.lambda", 1, 1, heads, 1, 1);
+    if (oracle_find_form(o->spec, NORMALISE, "entmax_learnt"))
+        add(o, "normalise.entmax_learnt.a", 0, 1, heads, 1, 1);
     if (oracle_find_form(o->spec, NORMALISE, "sink"))
         add(o, "normalise.sink.sink", 0, 1, heads, 1, 1);
     if (oracle_find_form(o->spec, HEADS, "talking")) {

@@ -57,18 +57,18 @@ static double frequencies(const oracle_form *rope, int dim, double *f)
 
 void oracle_rotate(oracle *o, tape *t, oracle_side *side)
 {
-    const oracle_form *rope = find(o, "rope"), *xpos = find(o, "xpos");
+    const oracle_form *rope = find(o, "rope"), *xpos = find(o, "xpos"), *extended = find(o, "self_extend");
     const int64_t all = o->problem.dim;
     side->seen = side->given;
-    if (!rope && !xpos)
+    if (!rope && !xpos && !extended)
         return;
     const int dim = rope ? (int)oracle_number(rope, 1, "dim", (double)all) : (int)all;
     const bool adjacent = rope && oracle_word_is(rope, 2, "pairs", "adjacent");
     const oracle_form plain = {.name = "rope", .args = 0};
     oracle_form as_rope = rope ? *rope : plain;
-    if (xpos) {
+    if (xpos || extended) {
         as_rope.args = 1;
-        as_rope.arg[0] = (oracle_arg){.number = oracle_number(xpos, 0, "base", 10000)};
+        as_rope.arg[0] = (oracle_arg){.number = oracle_number(xpos ? xpos : extended, 0, "base", 10000)};
     }
     double f[512];
     const double magnitude = frequencies(&as_rope, dim, f);
@@ -310,6 +310,13 @@ static var bias(oracle_row *row, const oracle_form *f, int64_t h, int64_t distan
         return tape_scale(t, tape_sum(t, TAPE_DOT, row->query[h].given, r, NULL, (int)dim),
                           oracle_score_scale(o));
     }
+    if (strcmp(f->name, "skew") == 0) {
+        const int64_t max = (int64_t)oracle_number(f, 0, "max", 128);
+        const int64_t back = distance < 0 ? 0 : distance > max ? max : distance;
+        const tape_vector e = oracle_param_at(o, "position.skew.E", (h * (max + 1) + back) * dim, 1);
+        return tape_scale(t, tape_sum(t, TAPE_DOT, row->query[h].given, e, NULL, (int)dim),
+                          oracle_score_scale(o));
+    }
     if (strcmp(f->name, "kerple") == 0)
         return kerple(o, t, f, h, distance);
     if (strcmp(f->name, "fire") == 0)
@@ -318,6 +325,36 @@ static var bias(oracle_row *row, const oracle_form *f, int64_t h, int64_t distan
         return tape_constant(t, sandwich(f, h, o->problem.heads, distance, dim));
     fprintf(stderr, "the oracle knows no position=%s\n", f->name);
     abort();
+}
+
+/* The score of a far pair anew, from the rows as given and the positions of their groups. */
+static void extend(oracle_row *row, int64_t h, int64_t j, const oracle_form *f)
+{
+    oracle *o = row->o;
+    tape *t = row->t;
+    const int64_t dim = o->problem.dim, G = (int64_t)oracle_number(f, 1, "group", 8),
+                  w = (int64_t)oracle_number(f, 2, "window", 1024);
+    const oracle_side *query = &row->query[h], *key = &row->key[h * o->problem.keys + j];
+    if (query->pos - key->pos < w)
+        return;
+    const int64_t apart = floor_div(query->pos, G) + w - w / G - floor_div(key->pos, G);
+    const double base = oracle_number(f, 0, "base", 10000);
+    var sum = tape_constant(t, 0);
+    for (int64_t c = 0; c < dim / 2; c++) {
+        var x[4];
+        const tape_vector sides[] = {query->given, key->given};
+        for (int i = 0; i < 4; i++) {
+            const tape_vector v = sides[i / 2];
+            const int64_t at = c + i % 2 * (dim / 2);
+            x[i] = v.x ? tape_leaf(t, v, at) : v.first + (var)at;
+        }
+        const long double angle = (long double)apart * powl(base, -2.0L * c / dim);
+        const var along = tape_linear(t, tape_multiply(t, x[0], x[2]), 1, tape_multiply(t, x[1], x[3]), 1);
+        const var across = tape_linear(t, tape_multiply(t, x[0], x[3]), 1, tape_multiply(t, x[1], x[2]), -1);
+        sum = tape_linear(t, sum, 1, tape_linear(t, along, (double)cosl(angle), across, (double)sinl(angle)),
+                          1);
+    }
+    row->score[h * o->problem.keys + j] = tape_scale(t, sum, oracle_score_scale(o));
 }
 
 void oracle_add_positions(oracle_row *row, int64_t h)
@@ -331,6 +368,12 @@ void oracle_add_positions(oracle_row *row, int64_t h)
         if (strcmp(list[i]->name, "rope") == 0 || strcmp(list[i]->name, "xpos") == 0 ||
             strcmp(list[i]->name, "none") == 0)
             continue;
+        if (strcmp(list[i]->name, "self_extend") == 0) {
+            for (int64_t j = 0; j < keys; j++)
+                if (row->any[j])
+                    extend(row, h, j, list[i]);
+            continue;
+        }
         if (strcmp(list[i]->name, "cope") == 0) {
             add_cope(row, h, list[i], raw);
             continue;

@@ -150,6 +150,26 @@ var oracle_score(oracle_row *row, int64_t h, int64_t j)
         return tape_scale(t, tape_sum(t, TAPE_ABSOLUTE_DISTANCE, query->seen, key->seen, NULL, dim),
                           -1 / sigma);
     }
+    if (is(o, "comate")) {
+        const double root = sqrt(dim);
+        const var product = tape_sum(t, TAPE_DOT, query->seen, key->seen, NULL, dim);
+        const var distance = tape_sum(t, TAPE_ABSOLUTE_DISTANCE, query->seen, key->seen, NULL, dim);
+        const var sign = tape_tanh(t, tape_scale(t, product, oracle_number(form, 0, "a", 1) / root));
+        const var gate = tape_sigmoid(t, tape_scale(t, distance, -oracle_number(form, 1, "b", 1) / root));
+        return tape_scale(t, tape_multiply(t, sign, gate), 2);
+    }
+    if (is(o, "coca")) {
+        const double base = oracle_number(form, 0, "base", 10000);
+        var sum = tape_constant(t, 0);
+        for (int c = 0; c < dim / 2; c++) {
+            const var x = entry(t, query->seen, c), y = entry(t, query->seen, c + dim / 2);
+            const var size = tape_linear(t, tape_multiply(t, x, x), 1, tape_multiply(t, y, y), 1);
+            const var both = tape_multiply(t, size, tape_relu(t, entry(t, key->seen, c)));
+            const long double angle = (long double)(query->pos - key->pos) * powl(base, -2.0L * c / dim);
+            sum = tape_linear(t, sum, 1, both, (double)cosl(angle) / sqrt(dim));
+        }
+        return sum;
+    }
     const double *twist = row->twist ? row->twist + j * dim : NULL;
     return tape_scale(t, tape_sum(t, TAPE_DOT, query->seen, key->seen, twist, dim), oracle_score_scale(o));
 }

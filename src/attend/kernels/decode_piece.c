@@ -186,9 +186,12 @@ static void weigh(const heed_passing *p, const heed_part *at)
 {
     const heed_form_state *normalise = &p->pipeline->form[p->pipeline->normalise];
     heed_row_sums sums = p->sums;
+    for (int h = 0; p->pipeline->modifies > 0 && h < p->group->heads; h++) {
+        heed_tile mine = tile_of(p, at, h, 0, p->group->queries);
+        heed_adjust(p->pipeline, p->pipeline->modify, p->pipeline->modifies, &mine, &p->group->query[h], 0,
+                    (heed_kept){0});
+    }
     heed_tile tile = tile_of(p, at, 0, 0, p->group->rows);
-    heed_adjust(p->pipeline, p->pipeline->modify, p->pipeline->modifies, &tile, p->group->query, 0,
-                (heed_kept){0});
     for (int n = 0, col = 0; n < at->run_count; col += at->runs[n++].count) {
         heed_tile run = tile;
         run.key0 = at->runs[n].first;
