@@ -190,7 +190,9 @@ static void wrong_recipes_are_refused(void **state)
     assert_one_sentence("--all");
     run("recipe --list --folder all");
     assert_int_equal(ran.status, 0);
-    assert_said(ran.out, "trained   it trains");
+    assert_said(ran.out, "trained   as published                 it trains");
+    assert_said(ran.out, "trained   not reproduced at this size  it fails");
+    assert_said(ran.out, "trained   not recorded                 it is short");
 }
 
 static void recipes_of_the_repository_can_be_read(void **state)

@@ -147,8 +147,8 @@ static heed_status list(const char *folder, const recipe_names *names, const cli
         if (status)
             break;
         const bool trained = cJSON_GetObjectItem(recipe.root, "train");
-        printf("%-32s %-9s %s\n", recipe.name, trained ? "trained" : recipe_text(&recipe, "model"),
-               recipe_text(&recipe, "says"));
+        printf("%-32s %-9s %-28s %s\n", recipe.name, trained ? "trained" : recipe_text(&recipe, "model"),
+               recipe_verdict(folder, recipe.name), recipe_text(&recipe, "says"));
         recipe_free(&recipe);
     }
     return status;

@@ -71,6 +71,8 @@ heed_status recipe_read_comparison(const char *text, recipe_comparison *comparis
 
 /* results/NAME.json and NAME.png in the recipes' folder, and its RESULTS.md. */
 heed_status recipe_record(const heed_recipe *recipe);
+/* What was recorded of a recipe before, in words. */
+const char *recipe_verdict(const char *folder, const char *name);
 /* What is recorded of a run, freed by the caller; NULL: no memory. */
 cJSON *recipe_report(const heed_recipe *recipe);
 

@@ -13,6 +13,11 @@
 #include <string.h>
 #include <sys/stat.h>
 
+static const char *verdict(bool holds)
+{
+    return holds ? "as published" : "not reproduced at this size";
+}
+
 cJSON *recipe_report(const heed_recipe *recipe)
 {
     char commit[41], processor[120];
@@ -23,8 +28,7 @@ cJSON *recipe_report(const heed_recipe *recipe)
     for (size_t i = 0; i < sizeof kept / sizeof *kept; i++)
         if (*recipe_text(recipe, kept[i]))
             cJSON_AddStringToObject(report, kept[i], recipe_text(recipe, kept[i]));
-    cJSON_AddStringToObject(report, "verdict",
-                            recipe->holds ? "as published" : "not reproduced at this size");
+    cJSON_AddStringToObject(report, "verdict", verdict(recipe->holds));
     cJSON_AddNumberToObject(report, "seeds", recipe->seeds);
     cJSON_AddStringToObject(report, "version", heed_version());
     if (*commit)
@@ -112,8 +116,7 @@ static heed_status draw(const heed_recipe *recipe)
     heed_plot_bars bars = {.title = *recipe_text(recipe, "name") ? recipe_text(recipe, "name") : recipe->name,
                            .subtitle = subtitle,
                            .panels = p->panels};
-    snprintf(subtitle, sizeof subtitle, "%s; %d %s",
-             recipe->holds ? "as published" : "not reproduced at this size", recipe->seeds,
+    snprintf(subtitle, sizeof subtitle, "%s; %d %s", verdict(recipe->holds), recipe->seeds,
              recipe->seeds == 1 ? "run" : "runs of each");
     for (int i = 0; i < p->panels; i++) {
         bars.panel[i].measure = p->measure[i];
@@ -144,13 +147,33 @@ static void print_cell(FILE *file, const char *text)
         fprintf(file, *text == '|' ? "\\%c" : "%c", *text);
 }
 
+static bool all_hold(const cJSON *report)
+{
+    const cJSON *one;
+    cJSON_ArrayForEach(one, cJSON_GetObjectItem(report, "expected")) if (!cJSON_IsTrue(cJSON_GetObjectItem(
+                                                                             one, "holds"))) return false;
+    return true;
+}
+
+const char *recipe_verdict(const char *folder, const char *name)
+{
+    char path[RECIPE_PATH + 200];
+    cli_text json;
+    snprintf(path, sizeof path, "%s/results/%.150s.json", folder, name);
+    if (cli_read_file(path, &json))
+        return "not recorded";
+    cJSON *report = cJSON_ParseWithLength(json.bytes, json.size);
+    const char *found = report ? verdict(all_hold(report)) : "not recorded";
+    cJSON_Delete(report);
+    free(json.bytes);
+    return found;
+}
+
 static void print_result(FILE *file, const cJSON *report, const char *name)
 {
     const cJSON *expected = cJSON_GetObjectItem(report, "expected"), *one;
     const cJSON *seeds = cJSON_GetObjectItem(report, "seeds");
     const char *commit = cJSON_GetStringValue(cJSON_GetObjectItem(report, "commit"));
-    bool holds = true;
-    cJSON_ArrayForEach(one, expected) holds = holds && cJSON_IsTrue(cJSON_GetObjectItem(one, "holds"));
     fprintf(file, "| %s | [%s](results/%s.json) | ",
             cJSON_GetStringValue(cJSON_GetObjectItem(report, "row"))
                 ? cJSON_GetStringValue(cJSON_GetObjectItem(report, "row"))
@@ -166,8 +189,7 @@ static void print_result(FILE *file, const cJSON *report, const char *name)
         print_value(file, one, "right");
         fprintf(file, "%s", cJSON_IsTrue(cJSON_GetObjectItem(one, "holds")) ? "" : " (no)");
     }
-    fprintf(file, " | %d | %s | ", seeds ? (int)seeds->valuedouble : 1,
-            holds ? "as published" : "not reproduced at this size");
+    fprintf(file, " | %d | %s | ", seeds ? (int)seeds->valuedouble : 1, verdict(all_hold(report)));
     print_cell(file, cJSON_GetStringValue(cJSON_GetObjectItem(report, "processor")));
     fprintf(file, " | %s |\n", commit ? commit : "");
 }
