@@ -23,7 +23,7 @@ _heed()
         ;;
     --q-type) COMPREPLY=($(compgen -W "f32 f16 bf16" -- "$word")) && return ;;
     --isa) COMPREPLY=($(compgen -W "auto portable avx2 avx512 neon" -- "$word")) && return ;;
-    --kernel) COMPREPLY=($(compgen -W "auto flash rows sparse decode" -- "$word")) && return ;;
+    --kernel) COMPREPLY=($(compgen -W "auto flash rows sparse decode gather" -- "$word")) && return ;;
     --cache) COMPREPLY=($(compgen -W "f32 f16 bf16 q8 q4 q3 q2 rq8 rq4 rq3 rq2" -- "$word")) && return ;;
     --cache-file) COMPREPLY=($(compgen -d -- "$word") $(compgen -W "auto" -- "$word")) && return ;;
     --pooling) COMPREPLY=($(compgen -W "mean cls last" -- "$word")) && return ;;

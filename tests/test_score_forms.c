@@ -4,7 +4,8 @@
 
 enum { HEADS = 3 };
 
-static const char *const names[] = {"dot", "cosine", "bilinear", "additive", "mlp", "gaussian", "laplace"};
+static const char *const names[] = {"dot", "cosine",   "bilinear", "additive",
+                                    "mlp", "gaussian", "laplace",  "layernorm"};
 enum { NAMES = sizeof names / sizeof *names };
 
 /* Everything a score is made of, in double precision, so that differences can be taken. */
@@ -44,6 +45,22 @@ static double hidden_definition(const example *e, const double *q, const double 
     return sum;
 }
 
+/* x with mean 0 and variance 1, times the same of y. */
+static double normed_product(const double *x, const double *y, int n, double eps)
+{
+    double mean[2] = {0}, square[2] = {0}, both = 0;
+    for (int d = 0; d < n; d++) {
+        mean[0] += x[d] / n;
+        mean[1] += y[d] / n;
+    }
+    for (int d = 0; d < n; d++) {
+        square[0] += (x[d] - mean[0]) * (x[d] - mean[0]) / n;
+        square[1] += (y[d] - mean[1]) * (y[d] - mean[1]) / n;
+        both += (x[d] - mean[0]) * (y[d] - mean[1]);
+    }
+    return both / sqrt((square[0] + eps) * (square[1] + eps));
+}
+
 static double definition(const example *e, int i, int j)
 {
     const char *name = e->form->form->name;
@@ -53,6 +70,8 @@ static double definition(const example *e, int i, int j)
     if (!strcmp(name, "cosine"))
         return e->arg[0] * dot(q, k, e->dim) /
                (fmax(sqrt(dot(q, q, e->dim)), e->arg[1]) * fmax(sqrt(dot(k, k, e->dim)), e->arg[1]));
+    if (!strcmp(name, "layernorm"))
+        return e->arg[0] * normed_product(q, k, e->dim, e->arg[1]);
     if (!strcmp(name, "bilinear")) {
         double sum = 0;
         for (int a = 0; a < e->dim; a++)

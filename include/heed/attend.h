@@ -33,7 +33,8 @@ typedef enum heed_kernel {
     HEED_KERNEL_FLASH,
     HEED_KERNEL_ROWS,
     HEED_KERNEL_SPARSE,
-    HEED_KERNEL_DECODE
+    HEED_KERNEL_DECODE,
+    HEED_KERNEL_GATHER
 } heed_kernel;
 
 HEED_API const char *heed_kernel_name(heed_kernel kernel);

@@ -490,6 +490,9 @@ typedef struct heed_form {
     void (*output_backward)(const heed_form_state *form, int batch, int head, int64_t query0, int rows,
                             const float *before, float *dout, int64_t stride);
 
+    /* select: queries and keys that meet, by lists; see gather.h */
+    const struct heed_gather_rule *gathers;
+
     /* select: a choice that outlives an execution; see recall.h */
     const struct heed_recall *recall;
 

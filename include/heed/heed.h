@@ -4,6 +4,7 @@
 #include <heed/attend.h>
 #include <heed/base.h>
 #include <heed/form.h>
+#include <heed/gather.h>
 #include <heed/model.h>
 #include <heed/nn.h>
 #include <heed/policy.h>

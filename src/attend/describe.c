@@ -7,7 +7,7 @@
 
 const char *heed_kernel_name(heed_kernel kernel)
 {
-    static const char *const names[] = {"auto", "flash", "rows", "sparse", "decode"};
+    static const char *const names[] = {"auto", "flash", "rows", "sparse", "decode", "gather"};
     return (size_t)kernel < sizeof names / sizeof *names ? names[kernel] : "unknown";
 }
 

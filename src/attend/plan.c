@@ -11,6 +11,7 @@
 #include "base/try.h"
 #include "tensor/channel.h"
 #include "tensor/rotate.h"
+#include <heed/gather.h>
 #include <limits.h>
 #include <math.h>
 #include <stdlib.h>
@@ -324,12 +325,25 @@ static heed_status sort_position(heed_pipeline *pipeline, const int *list, int c
     return HEED_OK;
 }
 
+/* A selector by lists that does not gather at these sizes is none. */
+static void drop_idle_selector(heed_pipeline *pipeline)
+{
+    if (pipeline->selects != 1)
+        return;
+    const heed_form_state *form = &pipeline->form[pipeline->select[0]];
+    const heed_gather_rule *rule = form->form->gathers;
+    if (rule && rule->serves && !rule->serves(form))
+        pipeline->selects = 0;
+}
+
 /* Which selectors decide by blocks, and whether nothing but selectors needs whole rows. */
 static void note_selectors(heed_pipeline *pipeline)
 {
-    pipeline->by_blocks = pipeline->recalls = pipeline->votes = -1;
+    pipeline->by_blocks = pipeline->recalls = pipeline->votes = pipeline->gathers = -1;
     for (int n = 0; n < pipeline->selects; n++) {
         const heed_form_state *form = &pipeline->form[pipeline->select[n]];
+        if (form->form->gathers)
+            pipeline->gathers = pipeline->select[n];
         if (form->form->recall)
             pipeline->recalls = pipeline->select[n];
         pipeline->votes = form->form->vote ? pipeline->select[n] : pipeline->votes;
@@ -367,6 +381,7 @@ static heed_status gather(const heed_plan *plan, heed_pipeline *pipeline)
     }
     if (plan->problem.with & HEED_WITH_PREPARED_KEYS)
         TRY(heed_take_prepared_keys(plan, pipeline));
+    drop_idle_selector(pipeline);
     note_selectors(pipeline);
     for (int f = 0; f < pipeline->forms; f++) {
         const heed_form_state *form = &pipeline->form[f];
@@ -377,7 +392,7 @@ static heed_status gather(const heed_plan *plan, heed_pipeline *pipeline)
         }
         if (form->form->flags & HEED_WHOLE_ROW)
             pipeline->why = "a position form counts over the whole row";
-        else if (form->form->stage == HEED_SELECT)
+        else if (form->form->stage == HEED_SELECT && !form->form->gathers)
             pipeline->why = "the selector needs the whole row";
         else if (form->form->flags & HEED_MIXES_HEADS)
             pipeline->why = "the heads mix their scores";

@@ -57,6 +57,7 @@ typedef struct heed_pipeline {
     bool by_group;     /* some selector takes one choice for all query heads of a kv head */
     int recalls;       /* the selector, if its choice outlives executions; else -1 */
     int votes;         /* the selector that has votes; else -1 */
+    int gathers;       /* the selector, if it gathers by lists; else -1 */
     bool causal;       /* see heed_sizes.causal */
     heed_kernel kernel;
     const char *why; /* the reason for that kernel */

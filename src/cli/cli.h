@@ -117,7 +117,7 @@ const char *cli_float_word(int i);
 /* What several commands say of an option of theirs. */
 #define CLI_THREADS "threads, 1 to 1024; one a core when not given"
 #define CLI_ISAS "instruction set: portable, avx2, avx512 or neon; the best when not given"
-#define CLI_KERNELS "force flash, rows, sparse or decode"
+#define CLI_KERNELS "force flash, rows, sparse, decode or gather"
 #define CLI_LAYER "which layer this is, for `layers` prefixes in the spec; 0"
 
 void cli_print_help(FILE *file, const cli_command *command);

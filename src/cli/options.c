@@ -59,7 +59,7 @@ const char *cli_isa_word(int i)
 
 const char *cli_kernel_word(int i)
 {
-    return i <= HEED_KERNEL_DECODE ? heed_kernel_name((heed_kernel)i) : NULL;
+    return i <= HEED_KERNEL_GATHER ? heed_kernel_name((heed_kernel)i) : NULL;
 }
 
 static const heed_type kv_types[] = {HEED_F32,        HEED_F16,        HEED_BF16,      HEED_Q8,

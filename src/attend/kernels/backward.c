@@ -1,5 +1,6 @@
 /* The frame around the backward kernels; see backward.h. */
 #include "attend/kernels/backward.h"
+#include "attend/kernels/gather.h"
 #include "base/arena.h"
 #include <string.h>
 
@@ -20,12 +21,19 @@ static bool through_rows(const heed_pipeline *pipeline)
     return pipeline->kernel == HEED_KERNEL_ROWS;
 }
 
+static heed_copies copies_of(const heed_plan *plan, const heed_pipeline *pipeline)
+{
+    if (pipeline->kernel == HEED_KERNEL_GATHER)
+        return (heed_copies){.query = 1, .key = 1, .lanes = heed_gather_lanes(plan)};
+    return through_rows(pipeline) ? heed_rows_copies(plan, pipeline) : heed_flash_copies(plan, pipeline);
+}
+
 static frame take_frame(heed_arena *arena, const heed_plan *plan, const heed_pipeline *pipeline)
 {
     const heed_problem *p = &plan->problem;
     frame f = {0};
     heed_backward_work *w = &f.work;
-    w->copies = through_rows(pipeline) ? heed_rows_copies(plan, pipeline) : heed_flash_copies(plan, pipeline);
+    w->copies = copies_of(plan, pipeline);
     w->row_stride = heed_row_stride(plan, pipeline);
     w->value_stride = heed_round_up(p->value_dim, 2 * HEED_WIDTH);
     w->padded_queries = heed_round_up(p->queries, HEED_BACK_BLOCK);
@@ -94,8 +102,10 @@ void heed_backward_layout(heed_plan *plan)
         heed_arena shared = {0}, thread = {0};
         take_frame(&shared, plan, pipeline);
         take_prepare_work(&thread, plan, pipeline);
-        const size_t main_pass = through_rows(pipeline) ? heed_rows_backward_per_thread(plan, pipeline)
-                                                        : heed_flash_backward_per_thread(plan, pipeline);
+        const size_t main_pass = pipeline->kernel == HEED_KERNEL_GATHER
+                                     ? heed_gather_backward_per_thread(plan, pipeline)
+                                 : through_rows(pipeline) ? heed_rows_backward_per_thread(plan, pipeline)
+                                                          : heed_flash_backward_per_thread(plan, pipeline);
         plan->backward.shared = larger(plan->backward.shared, shared.used);
         plan->backward.per_thread = larger(plan->backward.per_thread, larger(thread.used, main_pass));
     }
@@ -140,6 +150,8 @@ static heed_status forward_again(const heed_run *run, const heed_pipeline *pipel
         heed_rows_forward(&again, &plain);
     else if (pipeline->kernel == HEED_KERNEL_DECODE)
         heed_decode_forward(&again, &plain);
+    else if (pipeline->kernel == HEED_KERNEL_GATHER)
+        heed_gather_forward(&again, &plain);
     else
         heed_flash_forward(&again, &plain);
     return HEED_OK;
@@ -447,7 +459,10 @@ static heed_status backward_of(const heed_run *run, const heed_pipeline *pipelin
         heed_rows_backward(&f.work);
     } else {
         prepare_rows(run, pipeline, &f, &out, row_state);
-        heed_flash_backward(&f.work);
+        if (pipeline->kernel == HEED_KERNEL_GATHER)
+            heed_gather_backward(&f.work);
+        else
+            heed_flash_backward(&f.work);
     }
     finish_backward(&f.work);
     return HEED_OK;

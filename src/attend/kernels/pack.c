@@ -365,6 +365,34 @@ heed_rows heed_prepared_keys(const heed_run *run, const heed_pipeline *pipeline,
     return rows;
 }
 
+void heed_prepare_list(const heed_run *run, const heed_pipeline *pipeline, bool keys, int batch, int head,
+                       const int32_t *index, int64_t first, int count, const int32_t *pos, float *to,
+                       int64_t stride, heed_row_work *work)
+{
+    const heed_problem *p = &run->plan->problem;
+    const heed_tensor *tensor = keys ? &run->k : &run->q;
+    const bool paged = keys && p->with & HEED_WITH_PAGES;
+    const int64_t own = heed_row_stride(run->plan, pipeline);
+    const int64_t head_here = keys ? heed_kv_head_of(run->plan, head) : head;
+    const bool plain = keys ? pipeline->plain_key : pipeline->plain_query;
+    float *raw = plain ? to : work->raw;
+    const int64_t raw_stride = plain ? stride : own;
+    if (!index)
+        heed_load_rows(run, tensor, paged, batch, head_here, first, count, raw, raw_stride);
+    for (int r = 0; index && r < count; r++)
+        heed_load_rows(run, tensor, paged, batch, head_here, index[r], 1, raw + r * raw_stride, raw_stride);
+    const heed_rows rows = {.count = count,
+                            .dim = (int)p->dim,
+                            .batch = batch,
+                            .head = (int)head_here,
+                            .pos = pos,
+                            .contiguous = heed_runs_by_one(pos, count),
+                            .in = raw,
+                            .in_stride = raw_stride};
+    const float scale = !keys && pipeline->pair < 0 ? pipeline->scale : 1.0f;
+    run_prepares(pipeline, keys, rows, work, to, stride, scale, pipeline->row_dim);
+}
+
 bool heed_rows_finite(const float *rows, int64_t stride, int count, int64_t dim)
 {
     float sum = 0.0f; /* 0 times a finite number is 0; times inf or NaN it is NaN */

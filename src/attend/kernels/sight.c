@@ -79,6 +79,12 @@ heed_query_range heed_range_of(const heed_run *run, const heed_query_block *quer
     return range;
 }
 
+const uint8_t *heed_list_states(const heed_pipeline *pipeline, const heed_query_range *range,
+                                const heed_key_blocks *blocks, heed_sight *sight)
+{
+    return evaluate_blocks(pipeline, range, blocks, sight);
+}
+
 const uint8_t *heed_block_states(const heed_run *run, const heed_pipeline *pipeline,
                                  const heed_query_range *range, heed_sight *sight)
 {

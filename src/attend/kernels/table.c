@@ -3,6 +3,7 @@
 #include "attend/kernels/bf16.h"
 #include "attend/kernels/choose.h"
 #include "attend/kernels/flash.h"
+#include "attend/kernels/gather.h"
 #include "attend/kernels/pairs.h"
 #include <stdlib.h>
 #include <string.h>
@@ -80,9 +81,27 @@ static bool chooses_together(const heed_pipeline *pipeline)
     return false;
 }
 
+static heed_status choose_gather(const heed_plan *plan, heed_pipeline *pipeline)
+{
+    const heed_kernel forced = plan->problem.kernel;
+    const char *refused = heed_gather_refuses(plan, pipeline);
+    if (!refused && forced != HEED_KERNEL_AUTO && forced != HEED_KERNEL_GATHER)
+        refused = "another kernel was asked for";
+    if (refused)
+        return heed_fail(HEED_UNSUPPORTED, "select=%s gathers queries and keys in lists of its own: %s",
+                         pipeline->form[pipeline->gathers].form->name, refused);
+    pipeline->kernel = HEED_KERNEL_GATHER;
+    pipeline->why = "the selector says which queries meet which keys, in lists of its own";
+    return HEED_OK;
+}
+
 static heed_status choose(const heed_plan *plan, heed_pipeline *pipeline)
 {
     const heed_kernel forced = plan->problem.kernel;
+    if (pipeline->gathers >= 0)
+        return choose_gather(plan, pipeline);
+    if (forced == HEED_KERNEL_GATHER)
+        return heed_fail(HEED_UNSUPPORTED, "the gather kernel cannot run this: no selector makes lists");
     const char *not_decode = heed_decode_refuses(plan, pipeline);
     const char *not_sparse = skips_blocks_not(plan, pipeline);
     const bool decodes = !not_decode && plan->problem.queries <= heed_decode_most_queries(plan, pipeline);
@@ -183,6 +202,10 @@ static void layout(heed_plan *plan)
         case HEED_KERNEL_DECODE:
             heed_decode_layout(plan, pipeline, &shared, &thread);
             break;
+        case HEED_KERNEL_GATHER:
+            thread = heed_gather_per_thread(plan, pipeline);
+            pipeline->query_block = 0;
+            break;
         default:
             shared = heed_flash_shared(plan, pipeline);
             thread = heed_flash_per_thread(plan, pipeline);
@@ -203,6 +226,8 @@ static heed_status forward(const heed_run *run)
             heed_rows_forward(run, pipeline);
         else if (pipeline->kernel == HEED_KERNEL_DECODE)
             heed_decode_forward(run, pipeline);
+        else if (pipeline->kernel == HEED_KERNEL_GATHER)
+            heed_gather_forward(run, pipeline);
         else
             heed_flash_forward(run, pipeline);
         if (run->extra->capture.pairs)

@@ -73,6 +73,8 @@ typedef struct heed_sight {
 #define heed_sub_states HEED_LOCAL(heed_sub_states)
 #define heed_all_sub_states HEED_LOCAL(heed_all_sub_states)
 #define heed_mask_tile HEED_LOCAL(heed_mask_tile)
+#define heed_list_states HEED_LOCAL(heed_list_states)
+#define heed_prepare_list HEED_LOCAL(heed_prepare_list)
 #define heed_close HEED_LOCAL(heed_close)
 #define heed_tile_of HEED_LOCAL(heed_tile_of)
 #define heed_scores HEED_LOCAL(heed_scores)
@@ -121,6 +123,11 @@ float *heed_aux_of(const heed_pipeline *pipeline, int form, const heed_query_blo
 void heed_pack_keys(const heed_run *run, const heed_pipeline *pipeline, int head, heed_key_block *block,
                     heed_row_work *work);
 void heed_pack_values(const heed_run *run, heed_key_block *block);
+/* Rows of a list of at most HEED_KEYS keys (or queries, with their scale), prepared as they stand at `pos`.
+ * index NULL: first, first + 1, ... */
+void heed_prepare_list(const heed_run *run, const heed_pipeline *pipeline, bool keys, int batch, int head,
+                       const int32_t *index, int64_t first, int count, const int32_t *pos, float *to,
+                       int64_t stride, heed_row_work *work);
 /* At most HEED_KEYS keys as rows, prepared as the query heads of a kv head see them, in the memory of `work`.
  */
 heed_rows heed_prepared_keys(const heed_run *run, const heed_pipeline *pipeline, int batch, int group,
@@ -163,6 +170,10 @@ const uint8_t *heed_all_sub_states(const heed_run *run, const heed_pipeline *pip
 /* States of the HEED_SUB runs inside one key block. */
 const uint8_t *heed_sub_states(const heed_run *run, const heed_pipeline *pipeline,
                                const heed_query_range *range, int64_t key0, int cols, heed_sight *sight);
+/* States of runs of keys that are given by their positions alone, for queries that are; returns
+ * [blocks->count] bytes. */
+const uint8_t *heed_list_states(const heed_pipeline *pipeline, const heed_query_range *range,
+                                const heed_key_blocks *blocks, heed_sight *sight);
 /* Which pairs of a tile (at most HEED_STRIP x HEED_KEYS) are open: [rows][HEED_KEYS], from tile->key0 on. */
 const uint8_t *heed_mask_tile(const heed_run *run, const heed_pipeline *pipeline, const heed_tile *tile,
                               heed_sight *sight);

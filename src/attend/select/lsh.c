@@ -8,6 +8,7 @@
  * any of its query heads finds. While generating only; prompts are read in full. Directions come from a hash
  * of the seed.
  */
+#include "attend/select/draw.h"
 #include "attend/select/index.h"
 
 enum { BITS, TABLES, FRESH, SEED };
@@ -22,14 +23,6 @@ static int tables_of(const heed_form_state *form)
     return heed_arg_int(form, TABLES);
 }
 
-static uint64_t draw(uint64_t *state)
-{
-    uint64_t z = *state += 0x9E3779B97F4A7C15u;
-    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9u;
-    z = (z ^ z >> 27) * 0x94D049BB133111EBu;
-    return z ^ z >> 31;
-}
-
 static size_t table_bytes(const heed_form_state *form)
 {
     return (size_t)(bits_of(form) * tables_of(form)) * (size_t)form->sizes.dim * sizeof(float);
@@ -38,14 +31,8 @@ static size_t table_bytes(const heed_form_state *form)
 /* Directions [tables][bits][dim]: sums of four uniform numbers, nearly normal. */
 static void setup(heed_form_state *form)
 {
-    float *direction = form->table;
     uint64_t state = (uint64_t)heed_arg_int(form, SEED);
-    for (size_t i = 0; i < table_bytes(form) / sizeof *direction; i++) {
-        float sum = 0;
-        for (int n = 0; n < 4; n++)
-            sum += (float)(draw(&state) >> 40) * 0x1p-24f - 0.5f;
-        direction[i] = sum;
-    }
+    heed_draw_normal(&state, (int64_t)(table_bytes(form) / sizeof(float)), form->table);
 }
 
 static int32_t bucket(const heed_form_state *form, int table, const float *x, int dim)
