@@ -48,14 +48,26 @@ typedef struct heed_gathering {
     const int32_t *query_pos, *key_pos;
     const float *query; /**< [queries][query_stride] prepared, with their scale */
     int64_t query_stride;
-    double query_scale;         /**< that factor, which keys lack */
-    void *work;                 /**< `gather_bytes`, 64-byte aligned; anything at first */
-    struct heed_memory *memory; /**< of the sequence, with HEED_WITH_MEMORY; or NULL */
+    double query_scale; /**< that factor, which keys lack */
+    void *work;         /**< `gather_bytes`, 64-byte aligned; anything at first */
+    /** Of the sequence, of all `before` keys, with HEED_WITH_MEMORY; a head writes its own part only. NULL:
+     * all keys came with their queries. */
+    struct heed_memory *memory;
     /** Prepared keys first.., values first.. as rows of `stride` floats. */
     void (*load_keys)(const struct heed_gathering *at, int64_t first, int64_t count, float *to,
                       int64_t stride);
     void (*load_values)(const struct heed_gathering *at, int64_t first, int64_t count, float *to,
                         int64_t stride);
+    /** The same of any query head, with their scale, and of any kv head. */
+    void (*load_queries_of)(const struct heed_gathering *at, int head, int64_t first, int64_t count,
+                            float *to, int64_t stride);
+    void (*load_keys_of)(const struct heed_gathering *at, int kv_head, int64_t first, int64_t count,
+                         float *to, int64_t stride);
+    /** Queries, keys first.. prepared as they stand at pos[0 .. count - 1]. */
+    void (*place_queries)(const struct heed_gathering *at, int64_t first, int64_t count, const int32_t *pos,
+                          float *to, int64_t stride);
+    void (*place_keys)(const struct heed_gathering *at, int64_t first, int64_t count, const int32_t *pos,
+                       float *to, int64_t stride);
     void (*meet)(const struct heed_gathering *at, const heed_meeting *meeting);
     void *kernel; /**< the kernel's */
 } heed_gathering;
@@ -72,12 +84,26 @@ typedef struct heed_made_gradients {
 } heed_made_gradients;
 
 typedef struct heed_gather_rule {
-    bool apart; /**< its meetings have shares */
+    bool apart;  /**< its meetings have shares */
+    bool makes;  /**< it makes keys, which forms of position cannot add to, nor masks close */
+    bool places; /**< it has queries or keys stand elsewhere */
     /** Whether it gathers at these sizes; else everything that `where` opens is read, as without it. NULL: it
      * does. */
     bool (*serves)(const heed_form_state *form);
+    /** Whether a memory of keys that a sequence was cut back to, or read since, still serves; NULL: it does.
+     */
+    bool (*ready)(const heed_form_state *form, const struct heed_memory *memory, int64_t before);
     size_t (*bytes)(const heed_form_state *form); /**< of work for a head; NULL: none */
+    /** Called for every head before `gather` is for any: what heads decide together goes through the memory,
+     * which such a form must have. NULL: nothing. */
+    void (*survey)(const heed_form_state *form, const heed_gathering *at);
     void (*gather)(const heed_form_state *form, const heed_gathering *at);
+    /** Called for a head when its rows are done: log-sum-exps [queries] of what each met. NULL: nothing. */
+    void (*settle)(const heed_form_state *form, const heed_gathering *at, const float *lse);
+    /** Called once for a sequence, when all heads are done, before memory->keys becomes `keys`. NULL:
+     * nothing.
+     */
+    void (*close)(const heed_form_state *form, struct heed_memory *memory, int64_t keys);
     /** Rows that it makes at most; NULL: none; and the way back through them. */
     int64_t (*made)(const heed_form_state *form);
     void (*made_backward)(const heed_form_state *form, const heed_gathering *at,

@@ -54,6 +54,9 @@ enum heed_recall_flags {
     /** What it remembers is of keys alone, those before the new one, and is recalled in the same step: no
      * step attends to all keys, unless `renews` still asks for one. */
     HEED_RECALL_AT_ONCE = 8,
+    /** Its memory is read and brought up to date by every execution, of prompts too; see gather.h. The other
+     * hooks are NULL, and its unit is 1. */
+    HEED_RECALL_GATHERS = 16,
     HEED_RECALL_FROM_LAYERS = 4, /**< reads what a layer before this one remembered in the same step */
 };
 

@@ -380,7 +380,7 @@ static heed_status run(heed_session *session, int64_t layer, const heed_plan *pl
                         .params = session->layer[layer].param,
                         .scratch = work->attend};
     extra.capture.pairs = &session->usage.pairs_read;
-    if (kind->recall && plan == kind->step)
+    if (kind->recall && (plan == kind->step || kind->recall->flags & HEED_RECALL_GATHERS))
         extra.memory = heed_session_recalled(session, layer, piece, pieces, batch);
     if (session->cached) {
         heed_session_find_keys(session, layer, piece, pieces, batch, &extra);

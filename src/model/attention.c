@@ -190,7 +190,7 @@ heed_status heed_attention_take_apart(heed_attention *attention, const char *tex
     if (!status)
         status = print_without(attention->spec, true, &attention->plain);
     attention->recaller = status ? NULL : find_recaller(attention->spec);
-    if (attention->recaller)
+    if (attention->recaller && !(attention->recaller->recall->flags & HEED_RECALL_GATHERS))
         status = print_without(attention->spec, false, &attention->prompt);
     if (status)
         heed_attention_free(attention);

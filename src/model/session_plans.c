@@ -25,7 +25,8 @@ static heed_status make_plan(const heed_session *session, const heed_session_kin
     with |= kind->placed ? HEED_WITH_POSITIONS : 0u;
     with |= kind->mass ? HEED_WITH_MASS : 0u;
     with |= kind->summed ? HEED_WITH_SUMMARIES : 0u;
-    with |= kind->recall && plan == &kind->step ? HEED_WITH_MEMORY : 0u;
+    if (kind->recall && (plan == &kind->step || kind->recall->flags & HEED_RECALL_GATHERS))
+        with |= HEED_WITH_MEMORY;
     with |= watches ? HEED_WITH_WEIGHTS : kind->with | session->with;
     with |= kind->prepared ? HEED_WITH_PREPARED_KEYS : 0u;
     with |= session->model->packing.kind == HEED_PRODUCT_FAST ? HEED_WITH_WHOLE_NUMBERS : 0u;

@@ -13,6 +13,11 @@ static const heed_recall *recall_of(const heed_session *session, int64_t layer)
     return session->kind[session->layer[layer].kind].recall;
 }
 
+static bool gathers(const heed_recall *recall)
+{
+    return recall->flags & HEED_RECALL_GATHERS;
+}
+
 static bool hands_on(const heed_recall *recall)
 {
     return recall->flags & (HEED_RECALL_FOR_LAYERS | HEED_RECALL_FROM_LAYERS);
@@ -44,6 +49,10 @@ heed_status heed_session_check_recall(heed_session *session, int64_t layer)
     const heed_session_kind *kind = &session->kind[session->layer[layer].kind];
     if (!kind->recall)
         return HEED_OK;
+    if (gathers(kind->recall) && !session->cached)
+        return heed_fail(HEED_UNSUPPORTED,
+                         "layer %lld: `%s` remembers, but this model reads both ways, at once",
+                         (long long)layer, kind->spec);
     session->recalls = true;
     if (kind->placed || kind->started)
         return heed_fail(
@@ -162,7 +171,7 @@ heed_memory *const *heed_session_recalled(heed_session *session, int64_t layer, 
 {
     for (int64_t b = 0; b < batch; b++) {
         session->recalled[b] = NULL;
-        if (b >= pieces || piece[b].prompt)
+        if (b >= pieces || (piece[b].prompt && !gathers(recall_of(session, layer))))
             continue;
         heed_memory *memory = session->recalled[b] = heed_session_memory(session, piece[b].sequence, layer);
         session->showing[b] = (heed_showing){session, layer, piece[b].sequence};
@@ -174,7 +183,7 @@ heed_memory *const *heed_session_recalled(heed_session *session, int64_t layer, 
 
 void heed_session_read_prompt(heed_session *session, int64_t layer, const heed_piece *piece)
 {
-    if (piece->prompt && heed_session_remembers(session, layer))
+    if (piece->prompt && heed_session_remembers(session, layer) && !gathers(recall_of(session, layer)))
         heed_session_memory(session, piece->sequence, layer)->keys = -1;
 }
 
@@ -183,7 +192,9 @@ void heed_session_unlearn(heed_session *session, int64_t sequence, int64_t lengt
     const int64_t layers = session->model->config.layers;
     for (int64_t l = 0; session->recalls && l <= layers; l++) {
         heed_memory *memory = &session->memories[sequence * (layers + 1) + l];
-        memory->keys = memory->keys > length ? -1 : memory->keys;
+        const bool serves = l < layers && recall_of(session, l) && gathers(recall_of(session, l));
+        if (memory->keys > length)
+            memory->keys = serves ? length : -1;
     }
 }
 
