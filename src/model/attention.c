@@ -1,6 +1,7 @@
 #include "model/attention.h"
 #include "base/try.h"
 
+#include <heed/recall.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -18,7 +18,7 @@
 #include <string.h>
 
 enum { BLOCK, WINDOW };
-enum { AT_ONCE = 128 }; /* queries that meet near keys together */
+enum { AT_ONCE = 512 }; /* queries that meet near keys together */
 
 static int64_t block_of(const heed_form_state *form)
 {
