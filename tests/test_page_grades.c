@@ -128,7 +128,7 @@ static void a_shared_page_stays_as_it_was_for_others(void **state)
     float *before = keys_of(&pages, 0, 0, false);
     heed_pages_share(&pages, 0, 1);
     const size_t all = heed_pages_bytes(&pages);
-    heed_pages_regrade(&pages, 0, 0, 0, 1, 2);
+    heed_pages_regrade(&pages, 0, 0, 0, 1, 2, NULL);
     assert_int_equal(heed_pages_bytes(&pages),
                      all + pages.layer[0].layout[2].page_bytes + pages.layer[0].side_bytes);
     assert_float_equal(heed_pages_summary(&pages, 0, heed_pages_list(&pages, 0, 0, 0), 1)[2], 7.0f, 0.0);
@@ -156,7 +156,7 @@ static void keys_move_out_of_pages_of_all_grades(void **state)
     heed_pages pages = make_pages(1, true);
     fill(&pages, 0, 0, KEYS, &random);
     for (int p = 0; p < 3; p++)
-        heed_pages_regrade(&pages, 0, 0, 0, p, p + 1);
+        heed_pages_regrade(&pages, 0, 0, 0, p, p + 1, NULL);
     float *keys = keys_of(&pages, 0, 0, false), *values = keys_of(&pages, 0, 0, true);
     uint8_t keep[KEYS];
     int64_t left = 0;
@@ -188,7 +188,7 @@ static void a_list_that_ends_in_a_quantised_page_goes_on(void **state)
     test_random random = {12};
     heed_pages pages = make_pages(1, false);
     fill(&pages, 0, 1, 2 * PAGE, &random);
-    heed_pages_regrade(&pages, 0, 0, 1, 1, 2);
+    heed_pages_regrade(&pages, 0, 0, 1, 1, 2, NULL);
     float *before = keys_of(&pages, 0, 1, false);
     heed_pages_truncate(&pages, 0, 0, 1, PAGE + 30);
     fill(&pages, 0, 1, 5, &random);
@@ -293,7 +293,7 @@ static void plans_read_pages_of_all_grades(void **state)
     for (int g = 0; g < 2; g++) {
         fill(&pages, 0, g, KEYS, &random);
         for (int p = 0; p < 3; p++)
-            heed_pages_regrade(&pages, 0, 0, g, p, 1 + (2 * g + p) % GRADES);
+            heed_pages_regrade(&pages, 0, 0, g, p, 1 + (2 * g + p) % GRADES, NULL);
     }
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++)
         for (int isa = HEED_ISA_PORTABLE; isa <= HEED_ISA_NEON; isa++)

@@ -219,6 +219,16 @@ typedef struct heed_page_state {
     int64_t first, last; /**< places in the text of its first and its last key */
     int64_t read;        /**< tokens that the sequence has read */
     int64_t behind;      /**< keys held behind it */
+    bool goes_on;        /**< more of the prompt that is being read will follow */
+    int kv_head, kv_heads, group;
+    int64_t dim, value_dim, count; /**< keys of a page */
+    /* Of storage that packs pages: */
+    const float *key, *value; /**< [count][dim], [count][value_dim] as they are stored now */
+    int64_t index, held;      /**< of its first key among those that the kv head holds */
+    int64_t queries;          /**< last queries that are shown: at most `window` */
+    const float *query;       /**< [group][queries][dim] as they are compared, scale included */
+    const float *weight;      /**< [group][queries][held] their weights; NULL unless it `weighs` */
+    void *work;               /**< 8 bytes for each number of the page's keys or values */
 } heed_page_state;
 
 /** Storage that changes as keys age: new keys are stored as grade 0; whenever a page was filled, every full
@@ -229,6 +239,12 @@ typedef struct heed_storage {
     /** The grade that a full page shall have. It is made from the page as it is stored: what a coarser grade
      * lost stays lost. */
     int (*grade)(const heed_form_state *form, const heed_page_state *page);
+    /** Where grades have HEED_PACKED keys or values: bytes of a page of `count` of them, ... */
+    size_t (*page_bytes)(const heed_form_state *form, int grade, bool values, int64_t count, int64_t dim);
+    /** ... and a page that becomes one of that grade, written to `to`: it is packed once and stays so. */
+    void (*pack)(const heed_form_state *form, const heed_page_state *page, int grade, bool values, void *to);
+    int (*window)(const heed_form_state *form); /**< queries in page->query and page->weight; NULL: none */
+    bool weighs;
 } heed_storage;
 
 #ifdef __cplusplus

@@ -51,6 +51,9 @@ typedef enum heed_type {
     HEED_CHANNEL_Q4,
     HEED_CHANNEL_Q2,
     HEED_ROTATED_F16, /**< for caches, beside rotated blocks */
+    /* Rows of a page that is stored as a whole, in a way that the page itself says: single rows mean nothing
+     * without it, and heed_load and heed_store do not take them. */
+    HEED_PACKED,
     HEED_TYPES
 } heed_type;
 

@@ -57,7 +57,8 @@ static heed_status check_grades(const heed_problem *p)
     for (int g = 0; g < p->grades; g++) {
         const heed_type k = p->grade[g].k, v = p->grade[g].v;
         const bool by_channel = heed_type_by_channel(k);
-        if ((!is_floating(k) && !is_cache_block(k) && !by_channel) || (!is_floating(v) && !is_cache_block(v)))
+        if ((!is_floating(k) && !is_cache_block(k) && !by_channel && k != HEED_PACKED) ||
+            (!is_floating(v) && !is_cache_block(v) && v != HEED_PACKED))
             return heed_fail(HEED_INVALID, "grade %d stores keys as type %d and values as type %d", g + 1,
                              (int)k, (int)v);
         if (by_channel && p->page % HEED_CHANNEL_GROUP != 0)

@@ -79,7 +79,7 @@ heed_status heed_pages_append(heed_pages *pages, int64_t sequence, int64_t layer
     const int64_t held = heed_pages_for(list->count), wanted = heed_pages_for(list->count + count);
     TRY(heed_pool_promise(pool, wanted - held));
     if (list->count % HEED_PAGE && heed_page_grade(list, list->count / HEED_PAGE) > 0)
-        heed_pages_regrade(pages, sequence, layer, head, list->count / HEED_PAGE, 0);
+        heed_pages_regrade(pages, sequence, layer, head, list->count / HEED_PAGE, 0, NULL);
     if (list->count % HEED_PAGE)
         own_page(pages, layer, list, list->count / HEED_PAGE);
     if (pool->pager && wanted > held) /* those that the last keys filled, if as many came then */

@@ -22,15 +22,18 @@ static heed_status lay_out(const heed_pages *pages, const heed_pages_layer *laye
     const bool by_channel = heed_type_by_channel(to->key_type);
     const int64_t key = heed_type_bytes(to->key_type, pages->dim),
                   value = heed_type_bytes(to->value_type, pages->value_dim);
-    if (key < 1 || value < 1 || (by_channel && grade == 0))
+    const bool packed_keys = to->key_type == HEED_PACKED, packed_values = to->value_type == HEED_PACKED;
+    if (key < 1 || value < 1 || ((by_channel || packed_keys || packed_values) && grade == 0))
         return heed_fail(HEED_INVALID, "a cache cannot hold type %d",
                          (int)(value < 1 ? to->value_type : to->key_type));
     to->key_row = (size_t)key;
     to->value_row = (size_t)value;
-    to->key_bytes = by_channel ? (size_t)heed_channel_bytes(to->key_type, HEED_PAGE, pages->dim)
-                               : to->key_row * HEED_PAGE;
+    to->key_bytes = by_channel    ? (size_t)heed_channel_bytes(to->key_type, HEED_PAGE, pages->dim)
+                    : packed_keys ? layer->packed_keys[grade - 1]
+                                  : to->key_row * HEED_PAGE;
+    to->value_bytes = packed_values ? layer->packed_values[grade - 1] : to->value_row * HEED_PAGE;
     to->value_at = aligned(to->key_bytes);
-    to->page_bytes = to->value_at + aligned(to->value_row * HEED_PAGE);
+    to->page_bytes = to->value_at + aligned(to->value_bytes);
     if (layer->offloaded) { /* whole pages of the system's */
         const size_t unit = (size_t)sysconf(_SC_PAGESIZE);
         to->page_bytes = (to->page_bytes + unit - 1) / unit * unit;
@@ -203,7 +206,7 @@ static heed_status take_tables(heed_pages *pages)
     const bool graded = most_pools(pages) > pages->layers;
     pages->pool = heed_allocate((size_t)most_pools(pages), sizeof *pages->pool);
     if (graded)
-        pages->room = heed_allocate(2 * HEED_PAGE, (size_t)dim * sizeof *pages->room);
+        pages->room = heed_allocate(4 * HEED_PAGE, (size_t)dim * sizeof *pages->room);
     if (!pages->pool || (graded && !pages->room))
         return heed_fail(HEED_NO_MEMORY, "no memory for the tables of a cache");
     return HEED_OK;
@@ -315,8 +318,10 @@ float *heed_pages_summary(const heed_pages *pages, int64_t layer, const heed_kep
 size_t heed_page_bytes(const heed_page_layout *layout, int64_t keys, bool values)
 {
     if (values)
-        return (size_t)keys * layout->value_row;
-    return heed_type_by_channel(layout->key_type) ? layout->key_bytes : (size_t)keys * layout->key_row;
+        return layout->value_type == HEED_PACKED ? layout->value_bytes : (size_t)keys * layout->value_row;
+    return heed_type_by_channel(layout->key_type) || layout->key_type == HEED_PACKED
+               ? layout->key_bytes
+               : (size_t)keys * layout->key_row;
 }
 
 char *heed_pages_stored(const heed_pages *pages, int64_t layer, const heed_kept_keys *list, int64_t page,
@@ -334,7 +339,7 @@ double heed_pages_token_bytes(const heed_pages *pages)
     double bytes = 0.0;
     for (int64_t l = 0; l < pages->layers; l++) {
         const heed_page_layout *last = &pages->layer[l].layout[pages->layer[l].grades];
-        bytes += (double)pages->heads * ((double)last->key_bytes / HEED_PAGE + (double)last->value_row);
+        bytes += (double)pages->heads * (double)(last->key_bytes + last->value_bytes) / HEED_PAGE;
     }
     return bytes;
 }

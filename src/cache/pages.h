@@ -18,7 +18,8 @@ enum { HEED_PAGE = 128 };
 typedef struct heed_page_layout {
     heed_type key_type, value_type;
     size_t key_row, value_row; /* bytes of one key, of one value */
-    size_t key_bytes;          /* of a full page's keys */
+    size_t key_bytes;          /* of a full page's keys, */
+    size_t value_bytes;        /* and of its values */
     size_t value_at;           /* bytes from the start of a page */
     size_t page_bytes;
     int pool;
@@ -37,6 +38,8 @@ typedef struct heed_pages_layer {
     bool offloaded;         /* pages lie in the file that the shape names; only without grades */
     int grades;             /* beside grade 0 */
     heed_grade_types grade[HEED_MOST_GRADES];
+    size_t packed_keys[HEED_MOST_GRADES]; /* bytes of a page's packed keys; */
+    size_t packed_values[HEED_MOST_GRADES];
 
     /* filled by heed_pages_create */
     heed_page_layout layout[1 + HEED_MOST_GRADES];
@@ -63,7 +66,7 @@ typedef struct heed_pages {
     heed_kept_keys *list; /* [sequences][layers][heads] */
     char *tables;         /* memory of the lists */
     size_t table_bytes;
-    float *room; /* [2][HEED_PAGE][dim or value_dim] a page on its way into another grade, or NULL */
+    float *room; /* [4][HEED_PAGE][dim or value_dim] a page on its way into another grade, or NULL */
     size_t side_bytes, peak_bytes; /* of places, masses and states in use; of everything, at most so far */
 } heed_pages;
 
@@ -138,10 +141,16 @@ heed_tensor heed_pages_keys(const heed_pages *pages, int64_t layer, int grade);
 heed_tensor heed_pages_values(const heed_pages *pages, int64_t layer, int grade);
 heed_tensor heed_pages_summaries(const heed_pages *pages, int64_t layer, int grade);
 
+/* Writes the keys or values of pages of type HEED_PACKED. */
+typedef struct heed_page_packer {
+    void (*pack)(void *context, int grade, bool values, void *to);
+    void *context;
+} heed_page_packer;
+
 /* Stores a full page of a list as another grade does, from what it holds; a page that other lists share stays
- * theirs. Its summary stays. */
+ * theirs. Its summary stays. `packer` may be NULL where the grade is not packed. */
 void heed_pages_regrade(heed_pages *pages, int64_t sequence, int64_t layer, int64_t head, int64_t page,
-                        int grade);
+                        int grade, const heed_page_packer *packer);
 /* Makes a page of a list one of that grade, whose rows hold anything. */
 void heed_pages_set_grade(heed_pages *pages, int64_t sequence, int64_t layer, int64_t head, int64_t page,
                           int grade);

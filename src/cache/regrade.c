@@ -1,6 +1,7 @@
 /* Pages that are stored in several ways: reading them as floats, and storing one as another grade does. */
 #include "cache/pages.h"
 #include "tensor/channel.h"
+#include "tensor/packed.h"
 
 #include <string.h>
 
@@ -20,6 +21,9 @@ static void load_page_keys(const heed_pages *pages, int64_t layer, const heed_ke
         heed_channel_load(l->key_type,
                           heed_pages_stored(pages, layer, list, first / HEED_PAGE, false, &bytes),
                           first % HEED_PAGE, count, pages->dim, to, pages->dim);
+    else if (l->key_type == HEED_PACKED)
+        heed_packed_load(heed_pages_stored(pages, layer, list, first / HEED_PAGE, false, &bytes),
+                         first % HEED_PAGE, count, pages->dim, to, pages->dim);
     else
         load_rows(l->key_type, heed_pages_key(pages, layer, list, first), l->key_row, count, to, pages->dim);
 }
@@ -28,8 +32,13 @@ static void load_page_values(const heed_pages *pages, int64_t layer, const heed_
                              int64_t first, int64_t count, float *to)
 {
     const heed_page_layout *l = &pages->layer[layer].layout[heed_page_grade(list, first / HEED_PAGE)];
-    load_rows(l->value_type, heed_pages_value(pages, layer, list, first), l->value_row, count, to,
-              pages->value_dim);
+    size_t bytes;
+    if (l->value_type == HEED_PACKED)
+        heed_packed_load(heed_pages_stored(pages, layer, list, first / HEED_PAGE, true, &bytes),
+                         first % HEED_PAGE, count, pages->value_dim, to, pages->value_dim);
+    else
+        load_rows(l->value_type, heed_pages_value(pages, layer, list, first), l->value_row, count, to,
+                  pages->value_dim);
 }
 
 static int64_t within_page(int64_t first, int64_t count)
@@ -63,7 +72,7 @@ static void store_rows(heed_type type, const float *from, int64_t dim, int64_t c
 }
 
 void heed_pages_regrade(heed_pages *pages, int64_t sequence, int64_t layer, int64_t head, int64_t page,
-                        int grade)
+                        int grade, const heed_page_packer *packer)
 {
     heed_kept_keys *list = heed_pages_list(pages, sequence, layer, head);
     const heed_pages_layer *stored = &pages->layer[layer];
@@ -85,8 +94,13 @@ void heed_pages_regrade(heed_pages *pages, int64_t sequence, int64_t layer, int6
     char *keys = heed_pages_stored(pages, layer, list, page, false, &bytes);
     if (heed_type_by_channel(l->key_type))
         heed_channel_store(l->key_type, key, pages->dim, HEED_PAGE, pages->dim, keys);
+    else if (l->key_type == HEED_PACKED)
+        packer->pack(packer->context, grade, false, memset(keys, 0, bytes));
     else
         store_rows(l->key_type, key, pages->dim, count, keys, l->key_row);
-    store_rows(l->value_type, value, pages->value_dim, count,
-               heed_pages_stored(pages, layer, list, page, true, &bytes), l->value_row);
+    char *values = heed_pages_stored(pages, layer, list, page, true, &bytes);
+    if (l->value_type == HEED_PACKED)
+        packer->pack(packer->context, grade, true, memset(values, 0, bytes));
+    else
+        store_rows(l->value_type, value, pages->value_dim, count, values, l->value_row);
 }

@@ -478,7 +478,7 @@ heed_status heed_session_attend(heed_session *session, int64_t layer, const heed
         heed_session_drop(session, layer, piece->sequence,
                           piece->place ? piece->place[piece->count - 1] + 1 : piece->first + piece->count);
         TRY(heed_session_settle(session, layer, piece));
-        heed_session_age(session, layer, piece);
+        TRY(heed_session_age(session, layer, piece));
     }
     return HEED_OK;
 }

@@ -228,7 +228,8 @@ heed_status heed_repeat_prompt(heed_session *session, int64_t sequence)
                 if (waits(session, l, g))
                     note(session, sequence, l, g);
             status = heed_session_settle(session, l, &end);
-            heed_session_age(session, l, &end);
+            if (!status)
+                status = heed_session_age(session, l, &end);
         }
     }
     repeat->done = false;

@@ -235,7 +235,9 @@ float *heed_shown_query(const heed_session *session, const heed_session_layer *l
 int64_t heed_keys_before(const heed_kept_keys *list, int64_t place);
 
 /* Pages that are old enough are stored otherwise. session_aging.c */
-void heed_session_age(heed_session *session, int64_t layer, const heed_piece *piece);
+heed_status heed_session_age(heed_session *session, int64_t layer, const heed_piece *piece);
+/* Refuses what the plans of the layer's kind cannot show to it. */
+heed_status heed_session_check_aging(const heed_session *session, int64_t layer);
 /* The grades of a layer's pages; refuses what pages that age cannot do. */
 heed_status heed_session_serve_aging(heed_session *session, int64_t layer, const heed_form_state *aging,
                                      heed_session_kind *kind, heed_pages_layer *stored);

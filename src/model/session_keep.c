@@ -391,6 +391,21 @@ static void drop_out_of_reach(heed_session *session, int64_t l, const heed_piece
     }
 }
 
+heed_status heed_session_show_queries(heed_session *session, int64_t l, const heed_piece *piece, bool weights,
+                                      heed_shown_queries *shown)
+{
+    const heed_session_kind *kind = &session->kind[session->layer[l].kind];
+    const heed_config *c = &session->model->config;
+    const heed_keep_room *room = &session->work.keep;
+    const int64_t queries = gather_queries(session, l, piece);
+    placing places = {session, kind->rung[0], heed_past_of(session, piece->sequence, l)->offset};
+    for (int64_t h = 0; h < c->heads; h++)
+        place_queries(&places, (int)h, room->query + h * queries * c->head_dim, room->place, queries,
+                      room->compared + h * queries * c->head_dim);
+    *shown = (heed_shown_queries){queries, room->compared, weights && queries > 0 ? room->weight : NULL};
+    return shown->weight ? watch(session, l, piece, queries) : HEED_OK;
+}
+
 static heed_status act(heed_session *session, int64_t l, const heed_piece *piece)
 {
     static const heed_chain idle = {.forms = 0};

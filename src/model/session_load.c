@@ -3,6 +3,7 @@
 #include "base/try.h"
 #include "model/mapping.h"
 #include "model/session_file.h"
+#include "tensor/packed.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -156,6 +157,18 @@ static bool all_positive(const void *masses, int64_t count)
     return positive;
 }
 
+/* A packed page says itself where its parts lie. */
+static heed_status check_packed(const reader *r, const void *data, size_t bytes, int64_t keys)
+{
+    void *page = malloc(bytes); /* in a file it may lie anywhere */
+    if (!page)
+        return heed_fail(HEED_NO_MEMORY, "no memory for a page of a saved session");
+    memcpy(page, data, bytes);
+    const bool sound = heed_packed_is_sound(page, bytes, keys, r->session->model->config.head_dim);
+    free(page);
+    return sound ? HEED_OK : broken(r, "the parts of a packed page are not where it says");
+}
+
 /* Keys or values of a list, page by page; `grades` as in the file. */
 static heed_status read_rows(reader *r, int64_t l, const heed_kept_keys *list, int64_t count,
                              const void *grades, bool values)
@@ -169,6 +182,9 @@ static heed_status read_rows(reader *r, int64_t l, const heed_kept_keys *list, i
         size_t bytes = heed_page_bytes(&stored->layout[grade], keys, values);
         const void *data;
         TRY(get(r, &data, bytes));
+        const heed_page_layout *layout = &stored->layout[grade];
+        if ((values ? layout->value_type : layout->key_type) == HEED_PACKED)
+            TRY(check_packed(r, data, bytes, keys));
         if (r->take)
             memcpy(heed_pages_stored(&r->session->pages, l, list, p, values, &bytes), data, bytes);
     }

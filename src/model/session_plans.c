@@ -289,6 +289,7 @@ static heed_status plan_layer(heed_session *session, const heed_session_options 
     if (made->summed)
         stored->summary_floats = heed_plan_summary_floats(made->rung[0], HEED_PAGE);
     TRY(heed_session_check_recall(session, l));
+    TRY(heed_session_check_aging(session, l));
     return heed_session_check_chains(session, l);
 }
 

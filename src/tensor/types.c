@@ -40,6 +40,7 @@ static const type_info types[HEED_TYPES] = {
     [HEED_ROTATED_F16] = {"rf16", 1,   2},
     [HEED_CHANNEL_Q4] = {"channel_q4", 32, 16},
     [HEED_CHANNEL_Q2] = {"channel_q2", 32,  8},
+    [HEED_PACKED] = {"packed",  32,   1},
 };
 /* clang-format on */
 

@@ -2,6 +2,7 @@
 #include "attend/kernels/convert.h"
 #include "attend/kernels/work.h"
 #include "tensor/channel_load.h"
+#include "tensor/packed.h"
 #include "tensor/rotate.h"
 #include <string.h>
 
@@ -134,6 +135,10 @@ static void load_page_rows(const heed_tensor *pool, const char *page, int64_t fi
     }
     if (pool->type == HEED_CHANNEL_Q2) {
         heed_channel_load_rows(HEED_CHANNEL_Q2, page, first, count, pool->shape[3], to, stride);
+        return;
+    }
+    if (pool->type == HEED_PACKED) {
+        heed_packed_load(page, first, count, pool->shape[3], to, stride);
         return;
     }
     for (int r = 0; r < count; r++)
