@@ -3,7 +3,7 @@
 _heed()
 {
     local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]} command=${COMP_WORDS[1]}
-    local commands="attend scan explain forms random info convert tokenize run logits perplexity compare eval tune calibrate patterns embed map cache train finetune recipe bench help"
+    local commands="attend scan explain forms random info convert tokenize run logits perplexity compare eval tune calibrate patterns embed map cache train finetune recipe sculpt bench help"
     COMPREPLY=()
 
     if ((COMP_CWORD == 1)); then
@@ -81,6 +81,10 @@ _heed()
         COMPREPLY=($(compgen -W "--model --prompt --file --tokens --chat --system --attention --params --compare --session --passage --passage-cache --selective --selective-unit --selective-by --selective-model --question
             --cache --cache-ram --cache-file --exact --threads --temperature --top-k --top-p --min-p --repetition --frequency --presence --penalty-window --seed
             --stop --context --truncate --parse-special --json --help" -- "$word"))
+        ;;
+    sculpt)
+        COMPREPLY=($(compgen -W "--model --prompt --file --question --fragment --keep --latest --calls --tokens --attention --params --cache
+            --cache-ram --cache-file --exact --threads --json --help" -- "$word"))
         ;;
     logits)
         COMPREPLY=($(compgen -W "--model --prompt --file --top --positions --attention --params --cache --cache-ram --cache-file --exact --threads

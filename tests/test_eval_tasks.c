@@ -169,6 +169,37 @@ static void answers_follow_from_what_the_text_says(void **state)
     close_setting(&s);
 }
 
+/* The last line of a key in the stream has the right value, the lines before it the wrong ones. */
+static void of_a_stream_the_last_value_counts(void **state)
+{
+    (void)state;
+    setting s;
+    open_setting(&s, "gpt2.json");
+    for (uint64_t seed = 0; seed < 5; seed++) {
+        heed_quiz quiz;
+        assert_true(make(&s, &heed_task_interference, LENGTH, 0.3, seed, &quiz));
+        char *context = text_of(&s, &quiz, 0, quiz.context);
+        for (int q = 0; q < quiz.questions; q++) {
+            const heed_question *question = &quiz.question[q];
+            char *asked = text_of(&s, &quiz, quiz.context, question->at),
+                 *answer = text_of(&s, &quiz, question->at, question->at + question->count);
+            const char *key = strrchr(asked, '\n'), *last = NULL;
+            int updates = 0;
+            for (const char *at = context; (at = strstr(at, key)) != NULL; at++, updates++)
+                last = at;
+            assert_true(updates >= 2 && question->rivals >= 1);
+            if (strncmp(last + strlen(key), answer, strlen(answer)) != 0)
+                fail_msg("'%s' was last '%.20s', not '%s'", key, last + strlen(key), answer);
+            free(asked);
+            free(answer);
+        }
+        assert_int_equal(quiz.questions, 4);
+        free(context);
+        heed_quiz_free(&quiz);
+    }
+    close_setting(&s);
+}
+
 static void what_is_to_be_copied_stood_there_before(void **state)
 {
     (void)state;
@@ -289,6 +320,7 @@ int main(void)
         cmocka_unit_test(every_task_fills_its_length_and_follows_its_seed),
         cmocka_unit_test(the_answer_stands_at_its_depth_and_nowhere_else),
         cmocka_unit_test(answers_follow_from_what_the_text_says),
+        cmocka_unit_test(of_a_stream_the_last_value_counts),
         cmocka_unit_test(what_is_to_be_copied_stood_there_before),
         cmocka_unit_test(a_task_that_has_no_room_says_so),
         cmocka_unit_test(words_are_drawn_once_each),

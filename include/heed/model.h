@@ -155,6 +155,13 @@ HEED_API heed_status heed_session_cut(heed_session *session, int64_t sequence, i
  * one of the two changes them. What @p to held is forgotten. Fails as heed_session_cut does. */
 HEED_API heed_status heed_session_share(heed_session *session, int64_t from, int64_t to, int64_t length);
 
+/** Takes the keys of tokens @p first to @p first + @p count - 1 of a sequence out of sight: what is read from
+ * now on does not see them, and all others keep their positions. Those tokens stay among the ones that it has
+ * read. Nothing brings the keys back: share the sequence before. @return HEED_INVALID for tokens that it has
+ * not read; HEED_UNSUPPORTED where keys have no places of their own: give the session a policy, as
+ * `cache=fifo(share=1)`, which drops nothing */
+HEED_API heed_status heed_session_hide(heed_session *session, int64_t sequence, int64_t first, int64_t count);
+
 /** Puts what sequence @p from holds behind what @p to holds, as a passage that was read by itself: its keys
  * move to their places, values stay, and pages are shared where nothing has to move. Its tokens have not seen
  * what stands before it; what is read afterwards sees all (windows as far as they reach). Keys in quantised

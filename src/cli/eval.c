@@ -84,7 +84,8 @@ static heed_status choose_tasks(const char *list, heed_evaluation *evaluation)
     }
     int count = 0;
     for (int i = 0; task_word(i); i++) {
-        if (list && *list && !chosen[i])
+        const bool listed = list && *list;
+        if (listed ? !chosen[i] : i >= 2 && heed_tasks[i - 2]->by_name)
             continue;
         if (i < 2)
             *(i ? &evaluation->speed : &evaluation->text) = true;
@@ -250,7 +251,8 @@ const cli_command cli_eval = {
         "KL\n"
         "and the share of positions with the same first token are those of the long one. An answer is right\n"
         "when a model that always writes the likeliest token would write it.\n"
-        "Tasks: text, speed, passkey, needle, multikey, variables, copying, induction, key_value.\n",
+        "Tasks: text, speed, passkey, needle, multikey, variables, copying, induction, key_value,\n"
+        "and by name only interference: keys whose values changed many times.\n",
     .example = "heed eval -m smollm2 --length 256 --tasks text,needle --spec \"where=causal & (window(64) | "
                "first(4))\"",
     .options = options,

@@ -138,6 +138,41 @@ heed_status heed_session_copy(heed_session *session, int64_t from, int64_t to, i
     return HEED_OK;
 }
 
+static heed_status check_hide(const heed_session *session, int64_t sequence, int64_t first, int64_t count)
+{
+    TRY(check_sequence(session, sequence));
+    const int64_t now = heed_session_length(session, sequence);
+    if (first < 0 || count < 0 || count > now || first > now - count)
+        return heed_fail(HEED_INVALID, "tokens %lld to %lld cannot be hidden: sequence %lld holds %lld",
+                         (long long)first, (long long)(first + count - 1), (long long)sequence,
+                         (long long)now);
+    for (int64_t l = 0; l < session->model->config.layers; l++)
+        if (!session->cached || !session->pages.layer[l].placed || session->recalls)
+            return heed_fail(HEED_UNSUPPORTED,
+                             "layer %lld keeps no place of each key%s, so single ones cannot be hidden; with "
+                             "cache=fifo(share=1) it does",
+                             (long long)l, session->recalls ? " in what its selector remembers" : "");
+    return HEED_OK;
+}
+
+heed_status heed_session_hide(heed_session *session, int64_t sequence, int64_t first, int64_t count)
+{
+    TRY(check_hide(session, sequence, first, count));
+    for (int64_t l = 0; count > 0 && l < session->model->config.layers; l++) {
+        for (int64_t g = 0; g < session->model->config.kv_heads; g++) {
+            const heed_kept_keys *list = heed_pages_list(&session->pages, sequence, l, g);
+            const int64_t from = heed_keys_before(list, first), to = heed_keys_before(list, first + count);
+            uint8_t *keep = session->work.keep.keep;
+            memset(keep, 1, (size_t)list->count);
+            memset(keep + from, 0, (size_t)(to - from));
+            if (to > from)
+                heed_pages_keep(&session->pages, sequence, l, g, keep);
+        }
+        heed_past_of(session, sequence, l)->acted = heed_session_length(session, sequence);
+    }
+    return HEED_OK;
+}
+
 int64_t heed_session_kept(const heed_session *session, int64_t sequence, int64_t layer, int64_t kv_head,
                           int32_t *pos, float *mass, int64_t most)
 {
