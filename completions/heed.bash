@@ -83,7 +83,7 @@ _heed()
             --stop --context --truncate --parse-special --json --help" -- "$word"))
         ;;
     sculpt)
-        COMPREPLY=($(compgen -W "--model --prompt --file --question --fragment --keep --latest --calls --tokens --attention --params --cache
+        COMPREPLY=($(compgen -W "--model --prompt --file --question --answer --fragment --keep --latest --calls --tokens --attention --params --cache
             --cache-ram --cache-file --exact --threads --json --help" -- "$word"))
         ;;
     logits)

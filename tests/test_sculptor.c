@@ -235,10 +235,11 @@ static void heed_sculpt_answers_from_what_is_seen(void **state)
     write_text("notes.txt", text);
     write_text("calls.txt", "{\"tool\": \"hide\", \"id\": 3}\n\n{\"tool\": \"get\", \"id\": 0}\n");
     run("sculpt -m tiny --threads 1 --json -n 3 -f notes.txt --fragment 0 --latest --calls calls.txt "
-        "--question Oslo:");
+        "--question Oslo: --answer green");
     cJSON *line = json_line(0);
     assert_true(json_number(line, "fragments") == 5 && json_number(line, "hidden") == 3);
     assert_int_equal(cJSON_GetArraySize(cJSON_GetObjectItem(line, "answers")), 2);
+    assert_true(json_number(line, "surprise") > 0);
     assert_true(json_number(line, "seen") < json_number(line, "tokens"));
     cJSON_Delete(line);
     run("sculpt -m tiny -f notes.txt");

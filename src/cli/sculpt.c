@@ -1,6 +1,7 @@
 /* heed sculpt: a question to a text of which fragments are hidden, restored or put shortly beforehand. */
 #include "base/try.h"
 #include "cli/language.h"
+#include "eval/divergence.h"
 #include "eval/sculptor.h"
 
 #include <stdlib.h>
@@ -8,7 +9,7 @@
 
 typedef struct sculpt_options {
     cli_language use;
-    const char *question, *calls;
+    const char *question, *answer, *calls;
     int64_t fragment, keep, most;
     bool latest;
 } sculpt_options;
@@ -17,6 +18,8 @@ static const cli_option options[] = {
     CLI_MODEL_OPTION(sculpt_options),
     CLI_PROMPT_OPTIONS(sculpt_options),
     CLI_TEXT_OPTION(sculpt_options, question, "question", "TEXT", "what is read behind the text"),
+    CLI_TEXT_OPTION(sculpt_options, answer, "answer", "TEXT",
+                    "say how unexpected this one is behind the question, in nats"),
     CLI_WHOLE_OPTION(sculpt_options, fragment, "fragment", 0, 1 << 24,
                      "tokens of a fragment; 0: lines are fragments; 256"),
     CLI_WHOLE_OPTION(sculpt_options, keep, "keep", 0, 1 << 24,
@@ -37,7 +40,8 @@ typedef struct sculpt_run {
     heed_model *model;
     heed_model_info info;
     heed_sculptor *sculptor;
-    heed_tokens question;
+    heed_tokens question, answer;
+    double surprise; /* of the answer */
     float *logits;
     cJSON *answers; /* of calls */
     char *text;     /* that was written */
@@ -73,11 +77,13 @@ static heed_status sculpt(sculpt_run *run)
     TRY(heed_tokenize(heed_model_tokenizer(run->model), o->question, strlen(o->question), 0, &run->question));
     if (run->question.count == 0)
         return heed_fail(HEED_INVALID, "the question has no tokens");
+    if (o->answer)
+        TRY(heed_tokenize(heed_model_tokenizer(run->model), o->answer, strlen(o->answer), 0, &run->answer));
     TRY(cli_read_text(&o->use, &text));
     const heed_session_options session = cli_session_options(&o->use, 0);
     const heed_sculptor_options wanted = {.text = text.bytes,
                                           .fragment = o->fragment,
-                                          .room = run->question.count + o->most,
+                                          .room = run->question.count + run->answer.count + o->most,
                                           .attention = o->use.attention,
                                           .cache = session.cache,
                                           .cache_given = session.cache_given,
@@ -100,6 +106,23 @@ static int32_t likeliest(const float *logits, int64_t count)
     return (int32_t)best;
 }
 
+static heed_status read_on(sculpt_run *run, int32_t token)
+{
+    return heed_feed(heed_sculptor_session(run->sculptor),
+                     &(heed_feed_item){.sequence = HEED_SCULPTED, .tokens = &token, .count = 1}, 1,
+                     &(heed_feed_wants){.logits = run->logits});
+}
+
+static heed_status weigh_answer(sculpt_run *run)
+{
+    TRY(heed_sculptor_ask(run->sculptor, run->question.id, run->question.count, run->logits));
+    for (int64_t i = 0; i < run->answer.count; i++) {
+        run->surprise += heed_surprise(run->logits, run->info.vocabulary, run->answer.id[i]);
+        TRY(read_on(run, run->answer.id[i]));
+    }
+    return HEED_OK;
+}
+
 /* The likeliest tokens, up to the end that the model sees. */
 static heed_status write_answer(sculpt_run *run)
 {
@@ -109,6 +132,8 @@ static heed_status write_answer(sculpt_run *run)
     run->text = calloc(1, 1);
     if (!run->logits || !run->text)
         return heed_fail(HEED_NO_MEMORY, "no memory for an answer");
+    if (run->answer.count)
+        TRY(weigh_answer(run));
     TRY(heed_sculptor_ask(run->sculptor, run->question.id, run->question.count, run->logits));
     for (int64_t n = 0; n < run->options.most; n++) {
         const int32_t token = likeliest(run->logits, run->info.vocabulary);
@@ -122,9 +147,7 @@ static heed_status write_answer(sculpt_run *run)
         heed_detokenize(&d, token, run->text + run->size, here + 1);
         run->size += here;
         if (n + 1 < run->options.most)
-            TRY(heed_feed(heed_sculptor_session(run->sculptor),
-                          &(heed_feed_item){.sequence = HEED_SCULPTED, .tokens = &token, .count = 1}, 1,
-                          &(heed_feed_wants){.logits = run->logits}));
+            TRY(read_on(run, token));
     }
     return HEED_OK;
 }
@@ -156,6 +179,8 @@ static void print(sculpt_run *run)
     cJSON_AddNumberToObject(line, "hidden", hidden);
     cJSON_AddNumberToObject(line, "tokens", (double)tokens);
     cJSON_AddNumberToObject(line, "seen", (double)seen);
+    if (run->answer.count)
+        cJSON_AddNumberToObject(line, "surprise", run->surprise);
     cJSON_AddItemToObject(line, "hidden_ids", ids);
     cJSON_AddItemToObject(line, "answers", run->answers);
     run->answers = NULL;
@@ -187,6 +212,7 @@ static int sculpt_command(int argc, char **argv)
     status = run_all(&run) ? cli_fail_message("sculpt") : CLI_OK;
     heed_sculptor_free(run.sculptor);
     heed_tokens_free(&run.question);
+    heed_tokens_free(&run.answer);
     heed_model_close(run.model);
     cJSON_Delete(run.answers);
     free(run.logits);
