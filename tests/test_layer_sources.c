@@ -391,6 +391,64 @@ static void bells_that_move_on(void **state)
         .spec = "bells V2", .build = bells_v2, .define = v2, .n = 4, .width = D, .tolerance = 1e-4});
 }
 
+static const heed_dynamic dynamic = {
+    .filters = 2, .width = 3, .prior = 3, .dim = HIDDEN, .alpha = 0.5f, .beta = 0.9f};
+
+BUILD(convolved)
+{
+    return heed_source_dynamic(graph, "layer", 0.5f, x, PLACES, &dynamic);
+}
+
+/* Step by step; P(0), P(1), P(2) of two draws by the urn: each draw is a step forward with a chance that
+ * grows with those before. */
+DEFINE(convolved_by_hand)
+{
+    const double x = (double)dynamic.alpha, y = (double)dynamic.beta, s = x + y;
+    const double P[3] = {y / s * (y + 1) / (s + 1), 2 * x * y / s / (s + 1), x / s * (x + 1) / (s + 1)};
+    enum { FILTERS = 2, WIDTH = 3 };
+    for (int b = 0; b < LAYER_B; b++) {
+        double a[PLACES] = {1};
+        for (int i = 0; i < t->n; i++, out += PLACES) {
+            double hidden[HIDDEN], G[WIDTH * FILTERS], e[PLACES];
+            map(t, "state", t->x + (b * t->n + i) * t->width, t->width, HIDDEN, hidden);
+            for (int c = 0; c < HIDDEN; c++)
+                hidden[c] = tanh(hidden[c] + layer_value(t, "state.bias")[c]);
+            map(t, "made_filters", hidden, HIDDEN, WIDTH * FILTERS, G);
+            for (int j = 0; j < PLACES; j++) {
+                double f[FILTERS] = {0}, g[FILTERS] = {0}, u[HIDDEN], w[HIDDEN], moved = 1e-30;
+                for (int k = 0; k < WIDTH; k++)
+                    for (int c = 0; c < FILTERS; c++) {
+                        const int from = j - k + 1;
+                        const double was = from < 0 || from >= PLACES ? 0 : a[from];
+                        f[c] += layer_value(t, "filters")[k * FILTERS + c] * was;
+                        g[c] += G[k * FILTERS + c] * was;
+                    }
+                for (int k = 0; k < 3 && k <= j; k++)
+                    moved += P[k] * a[j - k];
+                map(t, "of_static", f, FILTERS, HIDDEN, u);
+                map(t, "of_made", g, FILTERS, HIDDEN, w);
+                e[j] = log(moved);
+                for (int c = 0; c < HIDDEN; c++)
+                    e[j] += layer_value(t, "v")[c] * tanh(u[c] + layer_value(t, "of_static.bias")[c] + w[c]);
+            }
+            layer_softmax(e, PLACES);
+            memcpy(a, e, sizeof a);
+            memcpy(out, e, sizeof e);
+        }
+    }
+}
+
+static void weights_that_are_convolved(void **state)
+{
+    (void)state;
+    layer_check(&(layer_case){.spec = "dynamic",
+                              .build = convolved,
+                              .define = convolved_by_hand,
+                              .n = 4,
+                              .width = D,
+                              .tolerance = 1e-4});
+}
+
 static heed_variable over_depth(heed_graph *graph, heed_variable x, int count)
 {
     heed_variable layer[3];
@@ -488,6 +546,7 @@ int main(void)
         cmocka_unit_test(a_slot_of_the_decoders_own),
         cmocka_unit_test(heads_that_one_context_asks),
         cmocka_unit_test(bells_that_move_on),
+        cmocka_unit_test(weights_that_are_convolved),
         cmocka_unit_test(attention_over_depth),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -50,6 +50,17 @@ typedef enum heed_bells { HEED_BELLS_V0, HEED_BELLS_V1, HEED_BELLS_V2 } heed_bel
 heed_variable heed_source_bells(heed_graph *graph, const char *name, float deviation, heed_variable states,
                                 int64_t places, int64_t mixtures, int64_t dim, heed_bells kind);
 
+/* Row 000.058. Dynamic convolution attention: weights over `places`, step by step from those of the step
+ * before, which begin at place 0; states [B, n, ds]: [B, n, places]. */
+typedef struct heed_dynamic {
+    int64_t filters, width; /* static ones, and as many made of the state; odd width */
+    int64_t prior;          /* taps of the beta-binomial prior, which only moves on */
+    int64_t dim;            /* of both hidden layers */
+    float alpha, beta;      /* of the prior */
+} heed_dynamic;
+heed_variable heed_source_dynamic(heed_graph *graph, const char *name, float deviation, heed_variable states,
+                                  int64_t places, const heed_dynamic *how);
+
 /* Row 001.025. A token's states of `count` layers [B, N, width], the last of them queried: what is added to
  * it, [B, N, width]. */
 heed_variable heed_source_shortcuts(heed_graph *graph, const char *name, float deviation, int count,
