@@ -1,5 +1,6 @@
 /* A trained model as a folder: read by heed as any other, it gives the logits of the graph that trained it.
  */
+#include "model/convert.h"
 #include "nn/layers.h"
 #include "train/trainer.h"
 
@@ -121,12 +122,34 @@ static void folders_are_read_as_models(void **state)
     check("qk_norm = yes", true);
     check("head_dim = 12", true);
     check("average = 0.5", true);
+    check("attention = position=alibi; where=causal", true);
+    check("attention = position=rope + t5; normalise=sink; where=causal\naverage = 0.5", true);
+    check("attention = position=rope; where=causal; layers 0: where=causal & window(4); layers 1: "
+          "position=fire",
+          true);
+}
+
+/* A GGUF file has no place for such an attention, and leaves nothing out in silence. */
+static void attention_that_gguf_cannot_say_is_refused(void **state)
+{
+    (void)state;
+    char to[100];
+    heed_model_file *file;
+    heed_convert_report report;
+    const heed_convert_options wishes = {.type = HEED_F32, .embedding = HEED_F32, .threads = 1};
+    check("attention = position=alibi; where=causal", true);
+    snprintf(to, sizeof to, "%s/m.gguf", folder);
+    assert_int_equal(heed_model_file_open(&file, folder), HEED_OK);
+    assert_int_equal(heed_convert(file, to, &wishes, &report), HEED_UNSUPPORTED);
+    assert_non_null(strstr(heed_message(), "the attention of this model cannot be said in a GGUF file"));
+    heed_model_file_close(file);
 }
 
 static void models_that_config_cannot_describe_are_named(void **state)
 {
     (void)state;
-    check("attention = position=alibi; where=causal", false);
+    check("attention = position=rope", false);
+    check("attention = scan=linear", false);
     check("feed = gelu", false);
     check("norm = layer", false);
     check("positions = learned", false);
@@ -135,6 +158,7 @@ static void models_that_config_cannot_describe_are_named(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(folders_are_read_as_models),
+                                       cmocka_unit_test(attention_that_gguf_cannot_say_is_refused),
                                        cmocka_unit_test(models_that_config_cannot_describe_are_named)};
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

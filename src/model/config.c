@@ -1,6 +1,7 @@
 #include "model/config.h"
 #include "attend/spec_reader.h"
 #include "base/try.h"
+#include "model/attention.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -251,6 +252,24 @@ heed_status heed_config_late_window(heed_config *config, heed_facts *facts)
     return HEED_OK;
 }
 
+heed_status heed_config_own_attention(heed_config *config, heed_facts *facts)
+{
+    const char *spec = NULL;
+    TRY(heed_fact_text(facts, NULL, "heed_attention", &spec));
+    if (!spec)
+        return HEED_OK;
+    if (strlen(spec) >= sizeof config->attention)
+        return heed_fail(HEED_FORMAT, "config.json: heed_attention has more than %d characters",
+                         HEED_OWN_ATTENTION - 1);
+    if (heed_spec_canonical(spec, NULL, NULL, 0)) {
+        char sentence[400];
+        snprintf(sentence, sizeof sentence, "%s", heed_message());
+        return heed_fail(HEED_FORMAT, "config.json: heed_attention: %s", sentence);
+    }
+    strcpy(config->attention, spec);
+    return HEED_OK;
+}
+
 heed_status heed_config_tied(heed_config *config, heed_facts *facts, bool otherwise)
 {
     config->tied = otherwise;
@@ -287,6 +306,8 @@ heed_status heed_config_attention(const heed_config *config, int64_t layer, char
 {
     char raw[1024] = "";
     heed_out out = {raw, sizeof raw, 0};
+    if (*config->attention)
+        return heed_attention_of_layer("score=dot", config->attention, NULL, layer, text, size);
     const bool windowed = config->windowed[layer];
     const heed_plain_locale locale = heed_plain_locale_enter();
     heed_put(&out, "score=dot");

@@ -6,7 +6,7 @@
 #include "model/facts.h"
 #include "nn/rows.h"
 
-enum { HEED_MOST_LAYERS = 1024 };
+enum { HEED_MOST_LAYERS = 1024, HEED_OWN_ATTENTION = 512 };
 
 typedef enum heed_rope_scaling {
     HEED_ROPE_PLAIN,
@@ -44,6 +44,9 @@ typedef struct heed_config {
     int64_t window;         /* keys that a windowed layer sees, itself among them */
     uint8_t windowed[HEED_MOST_LAYERS];
 
+    char attention[HEED_OWN_ATTENTION]; /* of all layers, where config.json says it as a spec; "": by the
+                                           above */
+
     bool causal, generates;
     bool tied;         /* the output matrix is the embedding, says the file */
     bool tied_given;   /* it says so itself */
@@ -62,6 +65,8 @@ heed_status heed_config_layer_types(heed_config *config, heed_facts *facts, bool
 void heed_config_window_list(heed_config *config, heed_facts *facts, bool *given);
 /* The window of Qwen 2 and 3: of layers from one on, or of those that a list names. */
 heed_status heed_config_late_window(heed_config *config, heed_facts *facts);
+/* config.json's heed_attention: a spec with prefixes for layers, as heed train writes it. */
+heed_status heed_config_own_attention(heed_config *config, heed_facts *facts);
 heed_status heed_config_tied(heed_config *config, heed_facts *facts, bool otherwise);
 
 /* The attention of a layer as a spec: canonical text, as snprintf. */

@@ -220,6 +220,7 @@ static const char *first_difference(const heed_config *a, const heed_config *b)
          !has_window(a) || same_rope(&a->window_rope, &b->window_rope)},
         {"the window", !has_window(a) || a->window == b->window},
         {"which layers have a window", !memcmp(a->windowed, b->windowed, (size_t)a->layers)},
+        {"the attention", !strcmp(a->attention, b->attention)},
         {"the direction of reading", a->causal == b->causal && a->generates == b->generates},
     };
     for (size_t i = 0; i < sizeof checks / sizeof *checks; i++)

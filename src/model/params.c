@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 /* Splits "blk.3.select.loki.basis"; false when that is not what the name looks like. */
 static bool take_apart(const char *name, int64_t *layer, const char **of_plan)
@@ -88,6 +89,18 @@ heed_status heed_params_open(heed_params **out, const char *path)
     else
         *out = params;
     return status;
+}
+
+heed_status heed_params_beside(heed_params **params, const char *model_path)
+{
+    char path[4200];
+    struct stat info;
+    *params = NULL;
+    const char *slash = strrchr(model_path, '/');
+    const bool folder = stat(model_path, &info) == 0 && S_ISDIR(info.st_mode);
+    const int length = folder ? (int)strlen(model_path) : slash ? (int)(slash - model_path) : 0;
+    snprintf(path, sizeof path, "%.*s%sparams.safetensors", length, model_path, folder || slash ? "/" : "");
+    return stat(path, &info) == 0 ? heed_params_open(params, path) : HEED_OK;
 }
 
 heed_status heed_params_save(const heed_params *params, const char *path)

@@ -20,6 +20,10 @@ struct heed_params {
 /* Reads a safetensors file. HEED_IO, HEED_FORMAT, HEED_NO_MEMORY */
 heed_status heed_params_open(heed_params **params, const char *path);
 
+/* The tensors that lie beside a model whose config.json says its attention: params.safetensors. *params NULL
+ * where there is no such file. */
+heed_status heed_params_beside(heed_params **params, const char *model_path);
+
 /* A tensor of these sizes, all 0, added to the list. */
 heed_status heed_params_add(heed_params *params, int64_t layer, const char *of_plan, int rank,
                             const int64_t *shape, heed_tensor **added);

@@ -50,12 +50,35 @@ static heed_status check_name(const heed_param_tensor *tensor, const heed_form *
                      heed_quoted(tensor->name, (int)strnlen(tensor->name, 100)).text, s.nearest);
 }
 
+/* Tensors that the user gives go before those beside the model. */
+static heed_status add_given(heed_session *session, const char *path)
+{
+    heed_params *given, *own = session->params;
+    TRY(heed_params_open(&given, path));
+    session->params = given;
+    if (!own)
+        return HEED_OK;
+    heed_param_tensor *all =
+        realloc(given->tensor, (size_t)(given->count + own->count + 1) * sizeof *given->tensor);
+    if (all) {
+        memcpy(all + given->count, own->tensor, (size_t)own->count * sizeof *all);
+        given->tensor = all;
+        given->count += own->count;
+        own->count = 0; /* theirs now */
+    }
+    heed_params_free(own);
+    return all ? HEED_OK : heed_fail(HEED_NO_MEMORY, "%s: no memory for its tensors", path);
+}
+
 heed_status heed_session_open_params(heed_session *session, const heed_session_options *options)
 {
     const int64_t layers = session->model->config.layers;
-    if (!options->params)
+    if (*session->model->config.attention)
+        TRY(heed_params_beside(&session->params, heed_model_file_path(session->model->file)));
+    if (options->params)
+        TRY(add_given(session, options->params));
+    if (!session->params)
         return HEED_OK;
-    TRY(heed_params_open(&session->params, options->params));
     for (int i = 0; i < session->params->count; i++) {
         const heed_param_tensor *tensor = &session->params->tensor[i];
         if (tensor->layer >= layers)

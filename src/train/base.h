@@ -103,5 +103,8 @@ heed_status heed_lora_write(const heed_base *base, heed_parameters *parameters, 
 heed_status heed_forms_write(heed_parameters *parameters, const char *folder, int *count);
 /* Values from such a file for parameters that are there. HEED_FORMAT where one does not fit. */
 heed_status heed_forms_read(heed_parameters *parameters, const char *path);
+/* From the file that lies beside a model whose config.json says its attention; those that it does not have
+ * any more are left out. */
+heed_status heed_forms_read_beside(heed_parameters *parameters, const char *model_path);
 
 #endif

@@ -282,23 +282,40 @@ heed_status heed_forms_write(heed_parameters *parameters, const char *folder, in
     return status;
 }
 
-heed_status heed_forms_read(heed_parameters *parameters, const char *path)
+/* `some`: tensors that are no parameters here are left out. */
+static heed_status take_values(heed_parameters *parameters, const heed_params *params, const char *path,
+                               bool some)
 {
-    heed_params *params;
-    TRY(heed_params_open(&params, path));
-    heed_status status = HEED_OK;
-    for (int i = 0; i < params->count && !status; i++) {
+    for (int i = 0; i < params->count; i++) {
         const heed_param_tensor *from = &params->tensor[i];
         heed_parameter *to = heed_parameters_find(parameters, from->name);
         bool fits = to && to->rank == from->tensor.rank;
         for (int d = 0; fits && d < to->rank; d++)
             fits = to->shape[d] == from->tensor.shape[d];
+        if (!to && some)
+            continue;
         if (!fits)
-            status = heed_fail(HEED_FORMAT, "%s: %s is no parameter of this attention, or has another shape",
-                               path, from->name);
-        else
-            memcpy(to->value, from->tensor.data, (size_t)to->count * sizeof *to->value);
+            return heed_fail(HEED_FORMAT, "%s: %s is no parameter of this attention, or has another shape",
+                             path, from->name);
+        memcpy(to->value, from->tensor.data, (size_t)to->count * sizeof *to->value);
     }
+    return HEED_OK;
+}
+
+heed_status heed_forms_read(heed_parameters *parameters, const char *path)
+{
+    heed_params *params;
+    TRY(heed_params_open(&params, path));
+    const heed_status status = take_values(parameters, params, path, false);
+    heed_params_free(params);
+    return status;
+}
+
+heed_status heed_forms_read_beside(heed_parameters *parameters, const char *model_path)
+{
+    heed_params *params;
+    TRY(heed_params_beside(&params, model_path));
+    const heed_status status = params ? take_values(parameters, params, model_path, true) : HEED_OK;
     heed_params_free(params);
     return status;
 }

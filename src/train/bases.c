@@ -95,6 +95,11 @@ static heed_status open_teacher(const heed_train_config *config, heed_base *base
     } else {
         return heed_fail(HEED_INVALID, "teacher is missing: the path of the model to learn from");
     }
+    if (*(*teacher)->config.attention && *teacher != base)
+        return heed_fail(
+            HEED_UNSUPPORTED,
+            "teacher: %s has an attention with parameters of its own, which a teacher cannot have",
+            heed_model_file_path((*teacher)->file));
     return (*teacher)->config.generates ? HEED_OK
                                         : heed_fail(HEED_INVALID, "teacher: %s models give no logits",
                                                     (*teacher)->config.architecture);

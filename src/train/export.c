@@ -2,6 +2,8 @@
  * qwen3 architectures config.json and the tokeniser. */
 #include "base/output.h"
 #include "base/try.h"
+#include "model/config.h"
+#include "model/params.h"
 #include "model/safetensors.h"
 #include "train/trainer.h"
 
@@ -21,7 +23,55 @@ static heed_status join(char path[PATH], const char *folder, const char *name)
     return HEED_OK;
 }
 
-static heed_status write_weights(heed_trainer *trainer, const char *folder)
+/* "model.layers.3.self_attn.normalise.sink.sink" is a form's parameter, of layer 3; NULL: it is none. */
+static const char *form_parameter(const char *name, long long *layer)
+{
+    static const char before[] = "model.layers.", within[] = ".self_attn.";
+    static const char *const others[] = {"q_proj.", "k_proj.", "v_proj.", "o_proj.", "q_norm.", "k_norm."};
+    char *end;
+    if (strncmp(name, before, strlen(before)) != 0)
+        return NULL;
+    *layer = strtoll(name + strlen(before), &end, 10);
+    if (strncmp(end, within, strlen(within)) != 0)
+        return NULL;
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (!strncmp(end + strlen(within), others[i], strlen(others[i])))
+            return NULL;
+    return end + strlen(within);
+}
+
+/* Parameters of forms lie beside the model, as --params takes them. */
+static heed_status write_forms(heed_trainer *trainer, const char *folder)
+{
+    heed_parameters *parameters = heed_trainer_parameters(trainer);
+    heed_params params = {0};
+    char path[PATH];
+    heed_status status = join(path, folder, "params.safetensors");
+    heed_trainer_swap(trainer);
+    for (int i = 0; i < heed_parameters_count(parameters) && !status; i++) {
+        const heed_parameter *p = heed_parameters_at(parameters, i);
+        long long layer;
+        heed_tensor *tensor;
+        const char *name = form_parameter(p->name, &layer);
+        if (!name)
+            continue;
+        status = heed_params_add(&params, layer, name, p->rank, p->shape, &tensor);
+        if (!status)
+            memcpy(tensor->data, p->value, (size_t)p->count * sizeof *p->value);
+    }
+    heed_trainer_swap(trainer);
+    if (!status && params.count)
+        status = heed_params_save(&params, path);
+    for (int i = 0; i < params.count; i++) {
+        free(params.tensor[i].name);
+        free(params.tensor[i].tensor.data);
+    }
+    free(params.tensor);
+    return status;
+}
+
+/* `apart`: parameters of forms go elsewhere. */
+static heed_status write_weights(heed_trainer *trainer, const char *folder, bool apart)
 {
     char path[PATH];
     heed_parameters *parameters = heed_trainer_parameters(trainer);
@@ -31,12 +81,16 @@ static heed_status write_weights(heed_trainer *trainer, const char *folder)
     heed_named_tensor *named = calloc((size_t)count + 1, sizeof *named);
     if (!named)
         return heed_fail(HEED_NO_MEMORY, "%s: no memory to write it", path);
+    int written = 0;
     for (int i = 0; i < count; i++) {
         const heed_parameter *p = heed_parameters_at(parameters, i);
-        named[i] = (heed_named_tensor){p->name, heed_tensor_dense(p->value, HEED_F32, p->rank, p->shape)};
+        long long layer;
+        if (!apart || !form_parameter(p->name, &layer))
+            named[written++] =
+                (heed_named_tensor){p->name, heed_tensor_dense(p->value, HEED_F32, p->rank, p->shape)};
     }
     heed_trainer_swap(trainer);
-    const heed_status status = heed_safetensors_write(path, named, count, metadata);
+    const heed_status status = heed_safetensors_write(path, named, written, metadata);
     heed_trainer_swap(trainer);
     free(named);
     return status;
@@ -63,6 +117,7 @@ static heed_status write_json(const char *folder, const char *name, cJSON *root)
 typedef struct plain_attention {
     double base;
     long long window;
+    const char *spec; /* what else it is; "": no more than that */
 } plain_attention;
 
 static double number_behind(const char *text, const char *word, double otherwise)
@@ -87,15 +142,43 @@ static bool is_plain(const char *spec, plain_attention *plain)
     return !heed_spec_canonical(text, NULL, made, sizeof made) && !strcmp(given, made);
 }
 
+/* Whether a session can attend so: what it has to be given token by token, it cannot. */
+static bool can_run(const char *spec, const char **why)
+{
+    static const struct {
+        const char *word, *why;
+    } words[] = {{"scan=", "it has recurrences"},
+                 {"segments", "its attention wants segments"},
+                 {"mask", "its attention wants a mask"},
+                 {"read=gate", "its attention wants a gate"}};
+    char given[SPEC];
+    *why = NULL;
+    if (heed_spec_canonical(spec, NULL, given, sizeof given))
+        *why = "its attention is too long to be said";
+    for (size_t i = 0; i < sizeof words / sizeof *words && !*why; i++)
+        if (strstr(given, words[i].word))
+            *why = words[i].why;
+    if (!*why && !strstr(given, "causal"))
+        *why = "its attention looks both ways";
+    return !*why;
+}
+
 static const char *why_not(const heed_trainer *trainer, plain_attention *plain)
 {
+    const char *sentence;
     const heed_transformer *model = heed_trainer_model(trainer);
     if (!heed_objective_says_next(heed_trainer_data(trainer)->objective))
         return "it does not say the next token";
     if (model->encoder_layers > 0)
         return "it has an encoder";
-    if (!is_plain(model->spec, plain))
-        return "its attention is not plain rope and causal";
+    plain->spec = "";
+    if (!is_plain(model->spec, plain)) {
+        if (!can_run(model->spec, &sentence))
+            return sentence;
+        if (strlen(model->spec) >= HEED_OWN_ATTENTION)
+            return "its attention is too long to be said";
+        *plain = (plain_attention){.base = 10000.0, .spec = model->spec};
+    }
     if (model->norm != HEED_LAYER_RMS || model->after)
         return "its norms are not RMS norms before the layers";
     if (!model->gated || model->function != HEED_FN_SILU)
@@ -132,6 +215,8 @@ static heed_status write_config(const heed_trainer *trainer, const char *folder,
     cJSON_AddStringToObject(root, "dtype", "float32");
     cJSON_AddBoolToObject(root, "tie_word_embeddings", m->tied);
     cJSON_AddBoolToObject(root, "attention_bias", false);
+    if (*plain->spec)
+        cJSON_AddStringToObject(root, "heed_attention", plain->spec);
     if (!m->qk_norm)
         cJSON_AddBoolToObject(root, "mlp_bias", false);
     return write_json(folder, "config.json", root);
@@ -226,9 +311,10 @@ heed_status heed_trainer_export(heed_trainer *trainer, const char *folder, const
     }
     const heed_train_config *config = heed_trainer_config(trainer);
     *why = why_not(trainer, &plain);
-    TRY(write_weights(trainer, folder));
+    TRY(write_weights(trainer, folder, !*why));
     if (*why)
         return HEED_OK;
+    TRY(write_forms(trainer, folder));
     TRY(write_config(trainer, folder, &plain));
     if (strcmp(config->data, "text")) {
         *why = "its tokens are not text";

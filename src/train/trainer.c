@@ -266,6 +266,8 @@ static heed_status make(heed_trainer *t)
     TRY(heed_pass_make(&t->train, &t->of, true));
     TRY(open_judge(t));
     TRY(heed_pass_make(&t->judge, &t->judge_of, false));
+    if (t->base && *t->base->config.attention)
+        TRY(heed_forms_read_beside(t->parameters, heed_model_file_path(t->base->file)));
     if (*t->config.params)
         TRY(heed_forms_read(t->parameters, t->config.params));
     TRY(heed_optimiser_create(&t->optimiser, t->kind, &t->how, t->parameters, t->threads, HEED_ISA_AUTO));

@@ -9,6 +9,7 @@
 static heed_status read(heed_config *config, heed_facts *facts)
 {
     TRY(heed_config_sizes(config, facts));
+    TRY(heed_config_own_attention(config, facts));
     TRY(heed_config_rope(config, facts));
     config->rope.adjacent = !facts->config;
     TRY(heed_config_activation(config, facts, "hidden_act"));

@@ -5,6 +5,7 @@
 static heed_status read(heed_config *config, heed_facts *facts)
 {
     TRY(heed_config_sizes(config, facts));
+    TRY(heed_config_own_attention(config, facts));
     TRY(heed_config_rope(config, facts));
     TRY(heed_config_activation(config, facts, "hidden_act"));
     TRY(heed_fact_bool(facts, NULL, "attention_bias", &config->needs_biases));
