@@ -27,16 +27,14 @@ static heed_variable by_map(const heed_layer_call *call, heed_variable x, const 
                   d = call->model->head_dim, k = rank_of(call), one[] = {k, n}, each[] = {heads, k, n};
     const int share = (int)call->form->arg[SHARE].number;
     const heed_initial initial = {.kind = HEED_INITIAL_NORMAL, .size = 1 / sqrtf((float)k)};
-    const char *name = share == LAYERWISE ? "model.linformer.E" : heed_layer_under(call->name, part).text;
-    char held[96];
-    for (int i = 0; i < 96; i++)
-        held[i] = name[i];
+    const heed_layer_name name =
+        share == LAYERWISE ? heed_layer_under("model.linformer", "E") : heed_layer_under(call->name, part);
     x = heed_nn_transpose(graph, x, (int[]){0, 1, 3, 2});
     if (share != HEAD)
-        return heed_nn_linear(graph, x, heed_nn_parameter(graph, held, 2, one, initial), HEED_NO_INPUT);
+        return heed_nn_linear(graph, x, heed_nn_parameter(graph, name.text, 2, one, initial), HEED_NO_INPUT);
     const int64_t rows[] = {heads, b * d, n}, apart[] = {heads, b, d, k};
     x = heed_nn_reshape(graph, heed_nn_transpose(graph, x, (int[]){1, 0, 2, 3}), 3, rows);
-    x = heed_nn_product(graph, x, heed_nn_parameter(graph, held, 3, each, initial), true);
+    x = heed_nn_product(graph, x, heed_nn_parameter(graph, name.text, 3, each, initial), true);
     return heed_nn_transpose(graph, heed_nn_reshape(graph, x, 4, apart), (int[]){1, 0, 2, 3});
 }
 
