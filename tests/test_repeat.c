@@ -218,6 +218,7 @@ static void what_makes_no_sense_is_refused(void **state)
     (void)state;
     static const char *const wrong[][2] = {{"cache=kvzip(budget=40) > every(3)", "every"},
                                            {"cache=kvzip(budget=40) > chunked(30)", "chunked"},
+                                           {"select=recycled; cache=kvzip(budget=40)", ""},
                                            {"cache=kvzip", "no budget"}};
     small_model small;
     open_small(&small, "llama", true);

@@ -48,6 +48,14 @@ heed_status heed_repeat_find(heed_session *session)
     return HEED_OK;
 }
 
+heed_status heed_repeat_check(const heed_session *session)
+{
+    return session->repeat.each && session->recalls
+               ? heed_fail(HEED_UNSUPPORTED,
+                           "a prompt is not read once more where selectors have a memory of it")
+               : HEED_OK;
+}
+
 void heed_repeat_take(heed_session *session, heed_arena *arena)
 {
     heed_repeat *repeat = &session->repeat;

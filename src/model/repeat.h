@@ -22,6 +22,8 @@ typedef struct heed_repeat {
 
 /* What the policies of a session want; the instructions. HEED_UNSUPPORTED with what it cannot be with. */
 heed_status heed_repeat_find(heed_session *session);
+/* Refuses what the layers' plans turned out to have. */
+heed_status heed_repeat_check(const heed_session *session);
 /* Memory for it, once the layers' plans are made. */
 void heed_repeat_take(heed_session *session, heed_arena *arena);
 void heed_repeat_free(heed_repeat *repeat);

@@ -325,6 +325,8 @@ heed_status heed_session_plan(heed_session *session, const heed_session_options 
     for (int64_t l = 0; l < layers; l++)
         heed_attention_free(&attention[l]);
     free(attention);
+    if (!status)
+        status = heed_repeat_check(session);
     return status ? status : heed_prune_check(session);
 }
 
