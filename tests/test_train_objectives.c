@@ -328,7 +328,8 @@ static void classes_of_pictures_are_learnt(void **state)
 static void answers_are_generated(void **state)
 {
     (void)state;
-    static const char *const models[] = {"model = encoder_decoder\nobjective = sequence\npositions = learned\n", ""};
+    static const char *const models[] = {
+        "model = encoder_decoder\nobjective = sequence\npositions = learned\n", ""};
     for (int m = 0; m < 2; m++) {
         char lines[500];
         heed_train_report report;

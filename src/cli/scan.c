@@ -109,14 +109,10 @@ static heed_status take_state(scan_run *run, const heed_scan_problem *problem, h
 static void leave_out(scan_run *run)
 {
     const unsigned flags = heed_scan_flags(run->plan);
-    const bool reads[TENSORS] = {!(flags & HEED_SCAN_NO_QUERIES),
-                                 !(flags & HEED_SCAN_NO_KEYS),
-                                 true,
-                                 flags & HEED_SCAN_READS_DECAY,
-                                 flags & HEED_SCAN_READS_GATE,
-                                 flags & HEED_SCAN_READS_BETA,
-                                 flags & HEED_SCAN_READS_ERASE,
-                                 flags & HEED_SCAN_READS_RATE};
+    const bool reads[TENSORS] = {
+        !(flags & HEED_SCAN_NO_QUERIES), !(flags & HEED_SCAN_NO_KEYS), true,
+        flags & HEED_SCAN_READS_DECAY,   flags & HEED_SCAN_READS_GATE, flags & HEED_SCAN_READS_BETA,
+        flags & HEED_SCAN_READS_ERASE,   flags & HEED_SCAN_READS_RATE};
     for (int i = 0; i < TENSORS; i++) {
         run->unread[i] = !reads[i] && run->in[i].data;
         if (!reads[i])
