@@ -8,6 +8,7 @@
 #include "attend/spec.h"
 #include "attend/summaries.h"
 #include "base/cpu.h"
+#include "base/each_isa.h"
 #include "base/try.h"
 #include "tensor/channel.h"
 #include "tensor/rotate.h"
@@ -121,36 +122,15 @@ static heed_status check_problem(heed_problem *p)
     return HEED_OK;
 }
 
-/* The tables of the builds that this library holds. */
-extern const heed_kernel_table heed_kernels_portable;
-#if defined(HEED_HAVE_AVX2)
-extern const heed_kernel_table heed_kernels_avx2;
-#endif
-#if defined(HEED_HAVE_AVX512)
-extern const heed_kernel_table heed_kernels_avx512;
-#endif
-#if defined(HEED_HAVE_NEON)
-extern const heed_kernel_table heed_kernels_neon;
-#endif
+#define DECLARE(name, isa) extern const heed_kernel_table heed_kernels_##name;
+HEED_EACH_ISA(DECLARE)
 
 static const heed_kernel_table *kernels_of(heed_isa isa)
 {
-    switch (isa) {
-#if defined(HEED_HAVE_AVX2)
-    case HEED_ISA_AVX2:
-        return &heed_kernels_avx2;
-#endif
-#if defined(HEED_HAVE_AVX512)
-    case HEED_ISA_AVX512:
-        return &heed_kernels_avx512;
-#endif
-#if defined(HEED_HAVE_NEON)
-    case HEED_ISA_NEON:
-        return &heed_kernels_neon;
-#endif
-    default:
-        return &heed_kernels_portable;
-    }
+    static const heed_kernel_table *const table[] = {
+#define ENTRY(name, isa) [isa] = &heed_kernels_##name,
+        HEED_EACH_ISA(ENTRY)};
+    return table[isa];
 }
 
 static const heed_form *form_for_isa(const heed_plan *plan, const heed_form *form)

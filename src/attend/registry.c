@@ -1,5 +1,6 @@
 /* The built-in forms: one table for each instruction set they were compiled for. */
 #include "attend/registry.h"
+#include "base/each_isa.h"
 
 #include <string.h>
 
@@ -13,34 +14,12 @@ static const char *const stage_name[HEED_STAGES] = {
 /* [stage][form], each list ended by NULL; see kernels/forms.c */
 typedef const heed_form *const *const form_table[HEED_STAGES];
 
-#ifdef HEED_HAVE_PORTABLE
-extern form_table heed_form_table_portable;
-#endif
-#ifdef HEED_HAVE_AVX2
-extern form_table heed_form_table_avx2;
-#endif
-#ifdef HEED_HAVE_AVX512
-extern form_table heed_form_table_avx512;
-#endif
-#ifdef HEED_HAVE_NEON
-extern form_table heed_form_table_neon;
-#endif
+#define DECLARE(name, isa) extern form_table heed_form_table_##name;
+HEED_EACH_ISA(DECLARE)
 
-static const form_table *const table[] = {
-    [HEED_ISA_AUTO] = NULL,
-#ifdef HEED_HAVE_PORTABLE
-    [HEED_ISA_PORTABLE] = &heed_form_table_portable,
-#endif
-#ifdef HEED_HAVE_AVX2
-    [HEED_ISA_AVX2] = &heed_form_table_avx2,
-#endif
-#ifdef HEED_HAVE_AVX512
-    [HEED_ISA_AVX512] = &heed_form_table_avx512,
-#endif
-#ifdef HEED_HAVE_NEON
-    [HEED_ISA_NEON] = &heed_form_table_neon,
-#endif
-};
+static const form_table *const table[] = {[HEED_ISA_AUTO] = NULL,
+#define ENTRY(name, isa) [isa] = &heed_form_table_##name,
+                                          HEED_EACH_ISA(ENTRY)};
 
 const char *heed_stage_name(heed_stage stage)
 {
