@@ -123,7 +123,6 @@ typedef struct heed_session_info {
     int64_t distance; /**< the farthest that a key lies behind its query, in positions: within a window, or as
                          `packed` moves keys; else `limit` */
     int threads;
-    size_t cache_bytes;       /**< address space reserved; what is in use: heed_session_get_usage */
     double cache_token_bytes; /**< a token of one sequence, all layers */
     size_t work_bytes;
     bool whole_prompts; /**< a prompt must come in one call, and has logits of its last token only */
@@ -148,8 +147,8 @@ HEED_API int64_t heed_session_room(const heed_session *session, int64_t sequence
 /** The tokens that it has read; valid until the sequence changes. */
 HEED_API const int32_t *heed_session_tokens(const heed_session *session, int64_t sequence);
 /** Forgets all but the first @p length tokens of a sequence. @return HEED_INVALID, with nothing changed, when
- * keys that are needed there are gone (behind a window, or dropped by a policy); the message says how far
- * back it goes. */
+ * keys that are needed there are gone (behind a window, or dropped by a policy) or were quantised since; the
+ * message says which, and how far back it goes. */
 HEED_API heed_status heed_session_cut(heed_session *session, int64_t sequence, int64_t length);
 /** Makes @p to hold what @p from holds of its first @p length tokens, without copying: pages are shared until
  * one of the two changes them. What @p to held is forgotten. Fails as heed_session_cut does. */
@@ -210,6 +209,8 @@ HEED_API heed_status heed_session_load(heed_session *session, int64_t sequence, 
 typedef struct heed_session_usage {
     size_t bytes,
         peak_bytes; /**< pages, positions, summaries and states in use, all sequences; at most so far */
+    size_t reserved_bytes;  /**< address space, not memory: room for the most that may be held, in each of the
+                               types that pages may change into */
     size_t offloaded_bytes; /**< of them in the file of offloaded pages and not in memory */
     size_t fetched_bytes;   /**< of pages that came into memory, new ones included, since it was made */
     double pairs_read, pairs_open; /**< query-key pairs: whose values were read; that the spec's `where`

@@ -356,7 +356,7 @@ size_t heed_pages_reserved(const heed_pages *pages)
 {
     size_t bytes = pages->table_bytes;
     for (int p = 0; p < pages->pools; p++)
-        bytes += pages->pool[p].bytes;
+        bytes += pages->pool[p].bytes + (size_t)pages->pool[p].pages * pages->pool[p].side_bytes;
     return bytes;
 }
 

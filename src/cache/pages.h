@@ -172,7 +172,7 @@ char *heed_pages_value(const heed_pages *pages, int64_t layer, const heed_kept_k
 float *heed_pages_summary(const heed_pages *pages, int64_t layer, const heed_kept_keys *list, int64_t page);
 
 /* Bytes of one token of a sequence, of all layers, in pages of the last grade; of all pages and lists in use;
- * that are reserved. */
+ * of the address space that is reserved for them, in every grade. */
 double heed_pages_token_bytes(const heed_pages *pages);
 size_t heed_pages_bytes(const heed_pages *pages);
 size_t heed_pages_reserved(const heed_pages *pages);

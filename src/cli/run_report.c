@@ -108,7 +108,7 @@ static void print_line(const run_state *run)
     if (g->reused)
         fprintf(stderr, " and %lld reused", (long long)g->reused);
     if (g->anew)
-        fprintf(stderr, ", %lld of them anew, since keys that the rest sees had been dropped",
+        fprintf(stderr, ", %lld of them anew, since keys that the rest sees had been dropped or changed",
                 (long long)g->anew);
     fprintf(stderr, " (%.1f tokens/s), %lld written (%.1f tokens/s), ended by %s; cache %.2f MB",
             rate(g->read, g->read_seconds), (long long)g->written, rate(g->written, g->write_seconds),
@@ -167,6 +167,7 @@ static void add_usage(cJSON *line, const heed_session *session)
     heed_session_get_usage(session, &usage);
     cJSON_AddNumberToObject(line, "cache_bytes", (double)usage.bytes);
     cJSON_AddNumberToObject(line, "cache_peak_bytes", (double)usage.peak_bytes);
+    cJSON_AddNumberToObject(line, "cache_reserved_bytes", (double)usage.reserved_bytes);
     cJSON_AddNumberToObject(line, "cache_offloaded_bytes", (double)usage.offloaded_bytes);
     cJSON_AddNumberToObject(line, "cache_fetched_bytes", (double)usage.fetched_bytes);
     cJSON_AddNumberToObject(line, "keys_dropped", (double)usage.dropped);

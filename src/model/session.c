@@ -311,7 +311,6 @@ void heed_session_get_info(const heed_session *session, heed_session_info *info)
                                 .sequences = session->sequences,
                                 .chunk = session->chunk,
                                 .threads = session->threads,
-                                .cache_bytes = heed_pages_reserved(&session->pages),
                                 .cache_token_bytes =
                                     session->cached ? heed_pages_token_bytes(&session->pages) : 0.0,
                                 .work_bytes = session->work_bytes,

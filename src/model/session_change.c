@@ -23,19 +23,44 @@ const int32_t *heed_session_tokens(const heed_session *session, int64_t sequence
     return sequence >= 0 && sequence < session->sequences ? session->read[sequence].token : NULL;
 }
 
-int64_t heed_session_shortest(const heed_session *session, int64_t sequence)
+/* Where a layer has changed what tokens from here on do not need, and tokens before would. */
+static int64_t shortest_of(const heed_session *session, int64_t sequence, int64_t l)
 {
-    int64_t least = 0;
-    for (int64_t l = 0; l < session->model->config.layers; l++) {
-        const heed_past *past = heed_past_of(session, sequence, l);
-        least = past->acted > least ? past->acted : least;
-        for (int64_t g = 0; past->gone && g < session->model->config.kv_heads; g++) {
-            const heed_reach reach = session->layer[l].reach[g];
-            const int64_t here = heed_reach_ends(reach) ? past->gone + reach.span - 1 : 0;
-            least = here > least ? here : least;
-        }
+    const heed_past *past = heed_past_of(session, sequence, l);
+    int64_t least = past->acted;
+    for (int64_t g = 0; past->gone && g < session->model->config.kv_heads; g++) {
+        const heed_reach reach = session->layer[l].reach[g];
+        const int64_t here = heed_reach_ends(reach) ? past->gone + reach.span - 1 : 0;
+        least = here > least ? here : least;
     }
     return least;
+}
+
+static int64_t layer_of_shortest(const heed_session *session, int64_t sequence)
+{
+    int64_t layer = 0;
+    for (int64_t l = 1; l < session->model->config.layers; l++)
+        if (shortest_of(session, sequence, l) > shortest_of(session, sequence, layer))
+            layer = l;
+    return layer;
+}
+
+int64_t heed_session_shortest(const heed_session *session, int64_t sequence)
+{
+    return shortest_of(session, sequence, layer_of_shortest(session, sequence));
+}
+
+/* What became of the keys of a layer that shorter texts would see. */
+static const char *became_of_keys(const heed_session *session, int64_t sequence, int64_t l)
+{
+    const heed_session_layer *layer = &session->layer[l];
+    const bool acted = heed_past_of(session, sequence, l)->acted == shortest_of(session, sequence, l);
+    bool merges = false;
+    for (int64_t g = 0; layer->chain && g < session->model->config.kv_heads; g++)
+        merges |= layer->chain[g].merges;
+    if (!acted || !layer->aging.form)
+        return merges ? "dropped or merged" : "dropped";
+    return layer->chain ? "dropped or quantised" : "quantised";
 }
 
 static heed_status check_cut(const heed_session *session, int64_t sequence, int64_t length)
@@ -45,12 +70,13 @@ static heed_status check_cut(const heed_session *session, int64_t sequence, int6
     if (length < 0 || length > now)
         return heed_fail(HEED_INVALID, "sequence %lld holds %lld tokens, it cannot be cut to %lld",
                          (long long)sequence, (long long)now, (long long)length);
-    const int64_t least = heed_session_shortest(session, sequence);
+    const int64_t l = layer_of_shortest(session, sequence), least = shortest_of(session, sequence, l);
     if (length > 0 && length < now && length < least)
         return heed_fail(HEED_INVALID,
-                         "sequence %lld has dropped keys that token %lld would see; it can be cut to %lld "
+                         "sequence %lld has %s keys that token %lld would see; it can be cut to %lld "
                          "tokens or more, or to none",
-                         (long long)sequence, (long long)length, (long long)(least < now ? least : now));
+                         (long long)sequence, became_of_keys(session, sequence, l), (long long)length,
+                         (long long)(least < now ? least : now));
     return HEED_OK;
 }
 
@@ -195,6 +221,7 @@ void heed_session_get_usage(const heed_session *session, heed_session_usage *usa
     *usage = session->usage;
     usage->bytes = heed_pages_bytes(&session->pages);
     usage->peak_bytes = session->pages.peak_bytes;
+    usage->reserved_bytes = heed_pages_reserved(&session->pages);
     usage->offloaded_bytes = heed_pages_away(&session->pages);
     usage->fetched_bytes = heed_pages_fetched(&session->pages);
 }
