@@ -56,38 +56,60 @@ static heed_scan_run cut(heed_scan_run run, int64_t first, int count)
     return run;
 }
 
-static void back_block(const heed_scan_plan *plan, heed_scan_work *w, const heed_scan_run *all)
+static int run_at(const heed_scan_way *way, int64_t first)
 {
-    const int64_t tokens = all->count, state = (int64_t)plan->channels * HEED_SCAN_COLUMNS;
-    float *begin = w->begins;
-    memset(w->states, 0, heed_scan_bytes_of(state));
-    for (int64_t n = 0; n < tokens; n += HEED_SCAN_TOKENS, begin += state) {
-        const int count = (int)(tokens - n < HEED_SCAN_TOKENS ? tokens - n : HEED_SCAN_TOKENS);
-        const heed_scan_run run = cut(*all, n, count);
-        memcpy(begin, w->states, heed_scan_bytes_of(state));
-        plan->kernels->states(&run, w->states);
-        memcpy(w->states, w->states + count * state, heed_scan_bytes_of(state));
+    return (int)(way->tokens - first < HEED_SCAN_TOKENS ? way->tokens - first : HEED_SCAN_TOKENS);
+}
+
+void heed_scan_go_back(const heed_scan_way *way, const heed_scan_work *work)
+{
+    const size_t bytes = heed_scan_bytes_of(way->floats);
+    float *begin = work->begins, *states = work->states;
+    memset(states, 0, bytes);
+    for (int64_t n = 0; n < way->tokens; n += HEED_SCAN_TOKENS, begin += way->floats) {
+        memcpy(begin, states, bytes);
+        way->states(way->context, n, run_at(way, n), states);
+        memcpy(states, states + run_at(way, n) * way->floats, bytes);
     }
-    memset(w->state, 0, heed_scan_bytes_of(state));
-    for (int64_t n = (tokens - 1) / HEED_SCAN_TOKENS * HEED_SCAN_TOKENS; n >= 0; n -= HEED_SCAN_TOKENS) {
-        const int count = (int)(tokens - n < HEED_SCAN_TOKENS ? tokens - n : HEED_SCAN_TOKENS);
-        const heed_scan_run run = cut(*all, n, count);
-        const int64_t row = n * plan->channels;
-        begin -= state;
-        memcpy(w->states, begin, heed_scan_bytes_of(state));
-        plan->kernels->states(&run, w->states);
-        const heed_scan_back back = {.run = &run,
-                                     .states = w->states,
-                                     .dout = w->dout + n * HEED_SCAN_COLUMNS,
-                                     .dstate = w->state,
-                                     .dkey = w->dkey + row,
-                                     .dkeep = w->dkeep + row,
-                                     .dremove = w->dremove + row,
-                                     .dprobe = w->dprobe + row,
-                                     .dquery = w->dquery + row,
-                                     .dvalue = w->dvalue + n * HEED_SCAN_COLUMNS};
-        plan->kernels->backward(&back);
+    memset(work->state, 0, bytes);
+    for (int64_t n = (way->tokens - 1) / HEED_SCAN_TOKENS * HEED_SCAN_TOKENS; n >= 0; n -= HEED_SCAN_TOKENS) {
+        begin -= way->floats;
+        memcpy(states, begin, bytes);
+        way->states(way->context, n, run_at(way, n), states);
+        way->back(way->context, n, run_at(way, n), states, work->state);
     }
+}
+
+/* A block of columns. */
+typedef struct columns {
+    const heed_scan_kernels *kernels;
+    const heed_scan_run *all;
+    const heed_scan_work *work;
+} columns;
+
+static void make_states(const void *context, int64_t first, int count, float *states)
+{
+    const columns *c = context;
+    const heed_scan_run run = cut(*c->all, first, count);
+    c->kernels->states(&run, states);
+}
+
+static void back_run(const void *context, int64_t first, int count, const float *states, float *dstate)
+{
+    const columns *c = context;
+    const heed_scan_work *w = c->work;
+    const heed_scan_run run = cut(*c->all, first, count);
+    const int64_t row = first * run.channels;
+    c->kernels->backward(&(heed_scan_back){.run = &run,
+                                           .states = states,
+                                           .dout = w->dout + first * HEED_SCAN_COLUMNS,
+                                           .dstate = dstate,
+                                           .dkey = w->dkey + row,
+                                           .dkeep = w->dkeep + row,
+                                           .dremove = w->dremove + row,
+                                           .dprobe = w->dprobe + row,
+                                           .dquery = w->dquery + row,
+                                           .dvalue = w->dvalue + first * HEED_SCAN_COLUMNS});
 }
 
 static void put_values(const heed_scan_plan *plan, const heed_tensor *dv, int64_t batch, int64_t kv_head,
@@ -165,10 +187,16 @@ static void back_head(const heed_scan_plan *plan, const heed_scan_tensors *t, co
     if (plan->slots)
         heed_slots_back_head(plan, t, dout, d, w, batch, kv_head, tokens);
     const heed_scan_run run = heed_scan_run_of(plan, w, (int)tokens);
+    const columns block_columns = {plan->kernels, &run, w};
+    const heed_scan_way way = {.tokens = tokens,
+                               .floats = (int64_t)plan->channels * HEED_SCAN_COLUMNS,
+                               .states = make_states,
+                               .back = back_run,
+                               .context = &block_columns};
     for (int64_t block = 0; !plan->whole && block < plan->blocks; block++) {
         heed_scan_load_values(plan, &t->v, batch, kv_head, block, 0, (int)tokens, w->value);
         load_dout(plan, dout, batch, kv_head, block, tokens, w->dout);
-        back_block(plan, w, &run);
+        heed_scan_go_back(&way, w);
         put_values(plan, &d->v, batch, kv_head, block, tokens, w->dvalue);
     }
     back_forms(plan, t, dout, d, w, batch, kv_head, tokens);

@@ -61,6 +61,19 @@ void heed_scan_load_values(const heed_scan_plan *plan, const heed_tensor *v, int
 
 heed_scan_run heed_scan_run_of(const heed_scan_plan *plan, const heed_scan_work *work, int count);
 
+/* The way back over `tokens` tokens of a recurrence whose state has `floats`: `states` makes the states
+ * behind tokens first.. from states[0], which is given, and `back` the gradients of those tokens, from their
+ * states and that of the state behind them, which it makes that of the one in front. */
+typedef struct heed_scan_way {
+    int64_t tokens, floats;
+    void (*states)(const void *context, int64_t first, int count, float *states);
+    void (*back)(const void *context, int64_t first, int count, const float *states, float *dstate);
+    const void *context;
+} heed_scan_way;
+
+/* Both ends of the text have a state, or its gradient, of 0. */
+void heed_scan_go_back(const heed_scan_way *way, const heed_scan_work *work);
+
 /* Recurrences with slots: one kv head forward, and back: gradients of k and v, and in `work` those of what
  * enters the recurrence. value, out, state and what follows have rows of other lengths there; slots.c. */
 void heed_slots_pass(const heed_scan_plan *plan, const heed_scan_tensors *t, heed_scan_work *work,

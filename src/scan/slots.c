@@ -68,44 +68,52 @@ static heed_slots_run cut(heed_slots_run run, int64_t first, int count)
     return run;
 }
 
+/* The way back of a kv head. */
+typedef struct slots_way {
+    const heed_scan_plan *plan;
+    const heed_slots_run *all;
+    const heed_scan_work *work;
+} slots_way;
+
+static void make_states(const void *context, int64_t first, int count, float *states)
+{
+    const slots_way *way = context;
+    const heed_slots_run run = cut(*way->all, first, count);
+    way->plan->slots->states(&run, states);
+}
+
+static void back_run(const void *context, int64_t first, int count, const float *states, float *dstate)
+{
+    const slots_way *way = context;
+    const heed_scan_work *w = way->work;
+    const heed_slots_run run = cut(*way->all, first, count);
+    way->plan->slots->backward(&(heed_slots_back){.run = &run,
+                                                  .states = states,
+                                                  .dout = w->dout + first * run.value_dim,
+                                                  .dstate = dstate,
+                                                  .dkey = w->dkey + first * run.slots,
+                                                  .dkeep = w->dkeep + first * run.slots,
+                                                  .drows = w->dvalue + first * (run.dim + run.value_dim),
+                                                  .dquery = w->dquery + first * run.dim});
+}
+
 void heed_slots_back_head(const heed_scan_plan *plan, const heed_scan_tensors *t, const heed_tensor *dout,
                           const heed_scan_tensors *d, heed_scan_work *w, int64_t batch, int64_t kv_head,
                           int64_t tokens)
 {
-    const int64_t width = width_of(plan), size = heed_scan_state_floats(plan);
-    const int64_t dim = plan->problem.dim, value_dim = plan->problem.value_dim;
-    float *begin = w->begins;
+    const int64_t width = width_of(plan), dim = plan->problem.dim, value_dim = plan->problem.value_dim;
     load_rows(plan, t, batch, kv_head, 0, (int)tokens, w->value);
     for (int h = 0; h < plan->group; h++)
         heed_scan_move_rows(dout, batch, kv_head * plan->group + h, 0, tokens, value_dim,
                             w->dout + h * tokens * value_dim, value_dim, false);
     const heed_slots_run all = run_of(plan, w, (int)tokens);
-    memset(w->states, 0, heed_scan_bytes_of(size));
-    for (int64_t n = 0; n < tokens; n += HEED_SCAN_TOKENS, begin += size) {
-        const int count = (int)(tokens - n < HEED_SCAN_TOKENS ? tokens - n : HEED_SCAN_TOKENS);
-        const heed_slots_run run = cut(all, n, count);
-        memcpy(begin, w->states, heed_scan_bytes_of(size));
-        plan->slots->states(&run, w->states);
-        memcpy(w->states, w->states + count * size, heed_scan_bytes_of(size));
-    }
-    memset(w->state, 0, heed_scan_bytes_of(size));
     memset(w->dvalue, 0, heed_scan_bytes_of(tokens * width));
-    for (int64_t n = (tokens - 1) / HEED_SCAN_TOKENS * HEED_SCAN_TOKENS; n >= 0; n -= HEED_SCAN_TOKENS) {
-        const int count = (int)(tokens - n < HEED_SCAN_TOKENS ? tokens - n : HEED_SCAN_TOKENS);
-        const heed_slots_run run = cut(all, n, count);
-        begin -= size;
-        memcpy(w->states, begin, heed_scan_bytes_of(size));
-        plan->slots->states(&run, w->states);
-        const heed_slots_back back = {.run = &run,
-                                      .states = w->states,
-                                      .dout = w->dout + n * value_dim,
-                                      .dstate = w->state,
-                                      .dkey = w->dkey + n * plan->channels,
-                                      .dkeep = w->dkeep + n * plan->channels,
-                                      .drows = w->dvalue + n * width,
-                                      .dquery = w->dquery + n * dim};
-        plan->slots->backward(&back);
-    }
+    heed_scan_go_back(&(heed_scan_way){.tokens = tokens,
+                                       .floats = heed_scan_state_floats(plan),
+                                       .states = make_states,
+                                       .back = back_run,
+                                       .context = &(slots_way){plan, &all, w}},
+                      w);
     heed_scan_move_rows(&d->k, batch, kv_head, 0, tokens, dim, w->dvalue, width, true);
     heed_scan_move_rows(&d->v, batch, kv_head, 0, tokens, value_dim, w->dvalue + dim, width, true);
 }
