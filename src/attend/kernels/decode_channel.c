@@ -9,16 +9,18 @@
 #include "attend/kernels/decode_load.h"
 #include "attend/kernels/decode_whole.h"
 #include "tensor/channel.h"
+#include <math.h>
 #include <string.h>
 
 /* The queries of a group, and what each adds to all its scores. */
 typedef struct folded {
     int rows, blocks;
     int64_t stride;
-    float *query;            /* [rows][stride] q scale */
-    float *base;             /* [rows] q.minimum */
-    float *scale, *minimum;  /* [stride] */
-    heed_whole_query *whole; /* [rows][blocks] */
+    float *query;           /* [rows][stride] q scale */
+    float *base;            /* [rows] q.minimum */
+    float *scale, *minimum; /* [stride] */
+    float *step;            /* [rows] q scale = step m; */
+    int8_t *whole;          /* [rows][HEED_PLANES][blocks of 32] the bytes of m, the low ones first */
 } folded;
 
 static float add_lanes(heed_vec x)
@@ -74,47 +76,94 @@ static void score_floats(const heed_channel_keys *keys, int64_t key, int count, 
 }
 
 #if HEED_WIDTH == 16
+enum { MOST_BLOCKS = 128 }; /* whose products with 15 HEED_MOST_WHOLE stay below 2^31 */
+
+/* All entries of a query have one step: scores are summed as whole numbers and exact to 2^-16 of the largest
+ * product. False where an entry is not finite, or beyond a safe step. */
+static bool make_whole(const folded *f)
+{
+    const __m512 sign = _mm512_set1_ps(-0.0f);
+    const int entries = f->blocks * HEED_BLOCK;
+    for (int r = 0; r < f->rows; r++) {
+        const float *q = f->query + r * f->stride;
+        int8_t *low = f->whole + r * HEED_PLANES * entries;
+        __m512 largest = _mm512_setzero_ps();
+        for (int c = 0; c < entries; c += 16)
+            largest = _mm512_max_ps(largest, _mm512_andnot_ps(sign, _mm512_loadu_ps(q + c)));
+        const float most = _mm512_reduce_max_ps(largest);
+        if (!(fabsf(f->base[r]) < INFINITY) || !(most < 1e30f) || (most != 0.0f && most < 1e-30f))
+            return false;
+        const __m512 inverse = _mm512_set1_ps(most == 0.0f ? 0.0f : HEED_MOST_WHOLE / most);
+        for (int c = 0; c < entries; c += 16)
+            heed_put_digits(_mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(q + c), inverse)), low + c,
+                            low + entries + c);
+        f->step[r] = most / HEED_MOST_WHOLE;
+    }
+    return true;
+}
+
+/* score [rows][HEED_KEYS] of 16 keys and the queries first... */
+HEED_INLINE void meet_keys(const int rows, const char *const *row, const folded *f, int first, float *score)
+{
+    const int entries = f->blocks * HEED_BLOCK;
+    const int8_t *whole = f->whole + first * HEED_PLANES * entries;
+    __m512i sum[HEED_PLANES][8];
+#pragma GCC unroll 2
+    for (int p = 0; p < HEED_PLANES; p++)
+#pragma GCC unroll 8
+        for (int r = 0; r < rows; r++)
+            sum[p][r] = _mm512_setzero_si512();
+    for (int b = 0; b < f->blocks; b++) {
+        __m512i word[8];
+        heed_load_q4_words(row, b * (HEED_BLOCK / 2), word);
+#pragma GCC unroll 8
+        for (int i = 0; i < 8; i++)
+#pragma GCC unroll 2
+            for (int p = 0; p < HEED_PLANES; p++)
+#pragma GCC unroll 8
+                for (int r = 0; r < rows; r++) {
+                    const int8_t *m = whole + (r * HEED_PLANES + p) * entries + b * HEED_BLOCK + 4 * i;
+                    __asm__("vpdpbusd %2%{1to16%}, %1, %0"
+                            : "+v"(sum[p][r])
+                            : "v"(word[i]), "m"(*(const int32_t *)(const void *)m));
+                }
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < rows; r++) {
+        const __m512i exact = _mm512_add_epi32(_mm512_slli_epi32(sum[1][r], 8), sum[0][r]);
+        _mm512_storeu_ps(score + r * HEED_KEYS,
+                         _mm512_fmadd_ps(_mm512_cvtepi32_ps(exact), _mm512_set1_ps(f->step[first + r]),
+                                         _mm512_set1_ps(f->base[first + r])));
+    }
+}
+
 static void score_whole(const heed_channel_keys *keys, int64_t key, int count, const folded *f, float *score)
 {
-    const __m512 one = _mm512_set1_ps(1.0f);
     const int64_t bytes = heed_type_bytes(HEED_CHANNEL_Q4, keys->dim);
     const char *levels = heed_channel_levels(HEED_CHANNEL_Q4, keys->page, key, keys->dim);
     for (int j = 0; j < count; j += HEED_WHOLE_KEYS, levels += HEED_WHOLE_KEYS * bytes) {
         const char *row[HEED_WHOLE_KEYS];
         for (int i = 0; i < HEED_WHOLE_KEYS; i++)
             row[i] = levels + i * bytes;
-        for (int b = 0; b < f->blocks; b++) {
-            const heed_whole_query *q = f->whole + b;
-            __m512i word[8];
-            heed_load_q4_words(row, b * (HEED_BLOCK / 2), word);
-            float *to = score + j;
-            int r = 0;
-            for (; r + 4 <= f->rows; r += 4)
-                heed_meet_block(4, word, 0, one, q + r * f->blocks, f->blocks, b == 0, to + r * HEED_KEYS);
-            if (f->rows - r == 3)
-                heed_meet_block(3, word, 0, one, q + r * f->blocks, f->blocks, b == 0, to + r * HEED_KEYS);
-            else if (f->rows - r == 2)
-                heed_meet_block(2, word, 0, one, q + r * f->blocks, f->blocks, b == 0, to + r * HEED_KEYS);
-            else if (f->rows - r == 1)
-                heed_meet_block(1, word, 0, one, q + r * f->blocks, f->blocks, b == 0, to + r * HEED_KEYS);
-        }
+        int r = 0;
+        for (; r + 8 <= f->rows; r += 8)
+            meet_keys(8, row, f, r, score + r * HEED_KEYS + j);
+        for (; r + 4 <= f->rows; r += 4)
+            meet_keys(4, row, f, r, score + r * HEED_KEYS + j);
+        if (f->rows - r == 3)
+            meet_keys(3, row, f, r, score + r * HEED_KEYS + j);
+        else if (f->rows - r == 2)
+            meet_keys(2, row, f, r, score + r * HEED_KEYS + j);
+        else if (f->rows - r == 1)
+            meet_keys(1, row, f, r, score + r * HEED_KEYS + j);
     }
-    add_bases(f, count, score);
-}
-
-static bool make_whole(const heed_channel_keys *keys, const folded *f)
-{
-    bool whole = keys->whole;
-    for (int r = 0; whole && r < f->rows; r++)
-        whole = heed_whole_queries(f->query + r * f->stride, f->blocks, f->whole + r * f->blocks);
-    return whole;
 }
 #endif
 
 int64_t heed_channel_floats(int rows, int64_t stride)
 {
-    const int64_t whole = (int64_t)sizeof(heed_whole_query) / (int64_t)sizeof(float);
-    return (rows + 2) * stride + heed_round_up(rows, HEED_WIDTH) + rows * (stride / HEED_BLOCK) * whole;
+    const int64_t whole = rows * stride * HEED_PLANES / (int64_t)sizeof(float);
+    return (rows + 2) * stride + 2 * heed_round_up(rows, HEED_WIDTH) + whole;
 }
 
 void heed_channel_scores(const heed_channel_keys *keys, int rows, const float *query, int64_t stride,
@@ -125,13 +174,14 @@ void heed_channel_scores(const heed_channel_keys *keys, int rows, const float *q
     f.scale = f.query + rows * stride;
     f.minimum = f.scale + stride;
     f.base = f.minimum + stride;
-    f.whole = (heed_whole_query *)(void *)(f.base + heed_round_up(rows, HEED_WIDTH));
+    f.step = f.base + heed_round_up(rows, HEED_WIDTH);
+    f.whole = (int8_t *)(void *)(f.step + heed_round_up(rows, HEED_WIDTH));
     for (int done = 0, n; done < keys->count; done += n) {
         const int64_t key = keys->first + done, left = HEED_CHANNEL_GROUP - key % HEED_CHANNEL_GROUP;
         n = keys->count - done < left ? keys->count - done : (int)left;
 #if HEED_WIDTH == 16
         fold_queries(keys, key / HEED_CHANNEL_GROUP, query, 0.0f, &f);
-        if (make_whole(keys, &f)) {
+        if (keys->whole && f.blocks <= MOST_BLOCKS && make_whole(&f)) {
             score_whole(keys, key, n, &f, score + done);
             continue;
         }

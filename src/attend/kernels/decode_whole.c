@@ -23,17 +23,6 @@ bool heed_whole_products(heed_type type)
     return heed_is_blocks(type) && heed_cpu_has_avx512_vnni();
 }
 
-#define MOST 32639.0f /* largest |m|: 127 256 + 127 */
-
-/* The bytes of m, each -128..127, of 16 entries: low ones to `low`, high ones to `high`. */
-HEED_INLINE void put_digits(__m512i m, int8_t *low, int8_t *high)
-{
-    const __m512i half = _mm512_set1_epi32(0x8080);
-    const __m512i digits = _mm512_xor_si512(_mm512_add_epi32(m, half), half);
-    _mm_storeu_si128((__m128i *)(void *)low, _mm512_cvtepi32_epi8(digits));
-    _mm_storeu_si128((__m128i *)(void *)high, _mm512_cvtepi32_epi8(_mm512_srli_epi32(digits, 8)));
-}
-
 bool heed_whole_queries(const float *query, int64_t blocks, heed_whole_query *to)
 {
     const __m512 sign = _mm512_set1_ps(-0.0f);
@@ -45,15 +34,15 @@ bool heed_whole_queries(const float *query, int64_t blocks, heed_whole_query *to
         if (_mm512_cmp_ps_mask(first, last, _CMP_UNORD_Q) != 0 || most > 1e30f ||
             (most != 0.0f && most < 1e-30f)) /* not finite, or beyond a safe step */
             return false;
-        const __m512 inverse = _mm512_set1_ps(most == 0.0f ? 0.0f : MOST / most);
+        const __m512 inverse = _mm512_set1_ps(most == 0.0f ? 0.0f : HEED_MOST_WHOLE / most);
         const __m512i x = _mm512_cvtps_epi32(_mm512_mul_ps(first, inverse)),
                       y = _mm512_cvtps_epi32(_mm512_mul_ps(last, inverse));
         int8_t byte[HEED_PLANES][HEED_BLOCK];
-        put_digits(x, byte[0], byte[1]);
-        put_digits(y, byte[0] + 16, byte[1] + 16);
+        heed_put_digits(x, byte[0], byte[1]);
+        heed_put_digits(y, byte[0] + 16, byte[1] + 16);
         memcpy(to[b].plane, byte, sizeof byte);
         to[b].sum = _mm512_reduce_add_epi32(_mm512_add_epi32(x, y));
-        to[b].step = most / MOST;
+        to[b].step = most / HEED_MOST_WHOLE;
     }
     return true;
 }

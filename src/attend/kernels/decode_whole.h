@@ -10,6 +10,17 @@
 
 #define HEED_WHOLE_KEYS 16 /* keys side by side in a vector */
 
+#define HEED_MOST_WHOLE 32639.0f /* largest |m|: 127 256 + 127 */
+
+/* The bytes of m, each -128..127, of 16 entries: low ones to `low`, high ones to `high`. */
+HEED_INLINE void heed_put_digits(__m512i m, int8_t *low, int8_t *high)
+{
+    const __m512i half = _mm512_set1_epi32(0x8080);
+    const __m512i digits = _mm512_xor_si512(_mm512_add_epi32(m, half), half);
+    _mm_storeu_si128((__m128i *)(void *)low, _mm512_cvtepi32_epi8(digits));
+    _mm_storeu_si128((__m128i *)(void *)high, _mm512_cvtepi32_epi8(_mm512_srli_epi32(digits, 8)));
+}
+
 /* word[i] lane j: entries 4i..4i+3 of the 128-bit pieces x[0..3], whose lanes
  * are keys 4 apart. */
 HEED_INLINE void heed_words_of(const __m512i x[4], __m512i word[4])
