@@ -30,7 +30,7 @@ static void ends(const heed_form_state *form, int64_t budget, int64_t *first, in
 
 /* motion [dim][dim]: row d is what the unit vector d becomes, the mean over the positions to come. */
 static void mean_motion(const heed_form_state *form, const heed_held *held, int head, float *motion,
-                        float *unit, float *placed)
+                        float *unit, float *placed, int32_t *at)
 {
     const int64_t dim = held->dim;
     const int64_t future = heed_arg_int(form, FUTURE), most = heed_arg_int(form, SAMPLES);
@@ -40,25 +40,23 @@ static void mean_motion(const heed_form_state *form, const heed_held *held, int 
         unit[i] = i % (dim + 1) == 0 ? 1.0f : 0.0f;
     }
     for (int64_t k = 0; k < samples; k++) {
-        const int32_t at = (int32_t)(held->read + (2 * k + 1) * future / (2 * samples));
         for (int64_t d = 0; d < dim; d++)
-            held->place(held->place_context, head, unit + d * dim, &at, 1, placed + d * dim);
+            at[d] = (int32_t)(held->read + (2 * k + 1) * future / (2 * samples));
+        held->place(held->place_context, head, unit, at, dim, placed);
         for (int64_t i = 0; i < dim * dim; i++)
             motion[i] += placed[i] / (float)samples;
     }
 }
 
-/* to [dim][queries] = the last queries of a head, moved, side by side. */
-static void move_queries(const heed_held *held, int head, int64_t first, const float *motion, float *to)
+/* to [dim][queries] = the last queries of a head, moved, side by side; row [dim] is work. */
+static void move_queries(const heed_held *held, int head, int64_t first, const float *motion, float *to,
+                         float *row)
 {
     const int64_t dim = held->dim, queries = held->queries - first;
-    for (int64_t i = 0; i < dim * queries; i++)
-        to[i] = 0.0f;
     for (int64_t s = 0; s < queries; s++) {
-        const float *query = held->query + (head * held->queries + first + s) * dim;
-        for (int64_t d = 0; d < dim; d++)
-            for (int64_t e = 0; e < dim; e++)
-                to[e * queries + s] += query[d] * motion[d * dim + e];
+        heed_products(held->query + (head * held->queries + first + s) * dim, motion, dim, dim, row);
+        for (int64_t e = 0; e < dim; e++)
+            to[e * queries + s] = row[e];
     }
 }
 
@@ -96,11 +94,12 @@ static void judge(const heed_form_state *form, const heed_held *held, float *sco
     float *expected = work, *spare = work + count, *motion = work + 4 * count;
     float *unit = motion + dim * dim, *placed = unit + dim * dim, *moved = placed + dim * dim;
     float *product = moved + dim * queries;
+    int32_t *at = (int32_t *)(void *)(product + queries); /* [dim] */
     for (int64_t j = 0; j < count; j++)
         score[j] = 0.0f;
     for (int h = 0; queries && h < held->group; h++) {
-        mean_motion(form, held, h + held->kv_head * held->group, motion, unit, placed);
-        move_queries(held, h, first, motion, moved);
+        mean_motion(form, held, h + held->kv_head * held->group, motion, unit, placed, at);
+        move_queries(held, h, first, motion, moved, placed);
         for (int64_t j = 0; j < count; j++) {
             heed_products(held->key + j * dim, moved, dim, queries, product);
             expected[j] = expectation(product, queries, heed_arg_int(form, COVARIANCE) == YES);
@@ -115,7 +114,7 @@ static void judge(const heed_form_state *form, const heed_held *held, float *sco
 static int64_t work_floats(const heed_form_state *form, const heed_held *largest)
 {
     (void)form;
-    return 3 * largest->dim * largest->dim + largest->queries * (largest->dim + 1);
+    return 3 * largest->dim * largest->dim + largest->queries * (largest->dim + 1) + largest->dim;
 }
 
 static const heed_option yes_no[] = {{.name = "yes"}, {.name = "no"}, {0}};

@@ -3,6 +3,7 @@
 #define HEED_ATTEND_CACHE_JUDGE_H
 
 #include "attend/form.h"
+#include "attend/kernels/vector.h"
 #include <heed/policy.h>
 
 /* Arguments of a judge's own stand behind HEED_BUDGET_ARGS. */
@@ -54,12 +55,21 @@ static inline float heed_row_square(const float *x, int64_t n)
 static inline void heed_products(const float *restrict key, const float *restrict across, int64_t dim,
                                  int64_t count, float *restrict out)
 {
-    for (int64_t s = 0; s < count; s++)
+    int64_t s0 = 0;
+    for (; s0 + 4 * HEED_WIDTH <= count; s0 += 4 * HEED_WIDTH) {
+        heed_vec sum[4] = {{0.0f}};
+        for (int64_t d = 0; d < dim; d++)
+            for (int v = 0; v < 4; v++)
+                sum[v] += key[d] * heed_vec_load(across + d * count + s0 + v * HEED_WIDTH);
+        for (int v = 0; v < 4; v++)
+            heed_vec_store(out + s0 + v * HEED_WIDTH, sum[v]);
+    }
+    for (int64_t s = s0; s < count; s++)
         out[s] = 0.0f;
     for (int64_t d = 0; d < dim; d++) {
         const float x = key[d], *restrict row = across + d * count;
 #pragma omp simd
-        for (int64_t s = 0; s < count; s++)
+        for (int64_t s = s0; s < count; s++)
             out[s] += x * row[s];
     }
 }

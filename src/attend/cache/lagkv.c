@@ -19,19 +19,25 @@ static void add_spread(const float *x, int64_t lag, int64_t dim, float *s, float
 {
     const float *next = x + lag * dim;
     for (int64_t d = 0; d < dim; d++) {
-        float least = INFINITY, most = -INFINITY;
-        for (int64_t i = 0; i < lag; i++) {
-            least = next[i * dim + d] < least ? next[i * dim + d] : least;
-            most = next[i * dim + d] > most ? next[i * dim + d] : most;
-        }
-        low[d] = least;
-        scale[d] = most > least ? 1.0f / (most - least) : 0.0f;
+        low[d] = INFINITY;
+        scale[d] = -INFINITY;
     }
+    for (int64_t i = 0; i < lag; i++, next += dim)
+#pragma omp simd
+        for (int64_t d = 0; d < dim; d++) {
+            low[d] = next[d] < low[d] ? next[d] : low[d];
+            scale[d] = next[d] > scale[d] ? next[d] : scale[d];
+        }
+    for (int64_t d = 0; d < dim; d++)
+        scale[d] = scale[d] > low[d] ? 1.0f / (scale[d] - low[d]) : 0.0f;
     float max = -INFINITY, sum = 0.0f;
     for (int64_t i = 0; i < lag; i++) {
         float mean = 0.0f, square = 0.0f;
+#pragma omp simd reduction(+ : mean)
         for (int64_t d = 0; d < dim; d++)
-            mean += (x[i * dim + d] - low[d]) * scale[d] / (float)dim;
+            mean += (x[i * dim + d] - low[d]) * scale[d];
+        mean /= (float)dim;
+#pragma omp simd reduction(+ : square)
         for (int64_t d = 0; d < dim; d++) {
             const float off = (x[i * dim + d] - low[d]) * scale[d] - mean;
             square += off * off;
@@ -51,8 +57,9 @@ static void add_spread(const float *x, int64_t lag, int64_t dim, float *s, float
 static void rank(const float *s, int64_t lag, float *score)
 {
     for (int64_t i = 0; i < lag; i++) {
-        int64_t below = 0;
-        for (int64_t j = 0; j < lag; j++)
+        int below = 0;
+#pragma omp simd reduction(+ : below)
+        for (int j = 0; j < (int)lag; j++)
             below += s[j] < s[i] || (s[j] == s[i] && j < i);
         score[i] = (float)below / (float)lag;
     }
