@@ -108,6 +108,33 @@ static void more_links_than_keys_are_filled_up(void **state)
     attend_free(d);
 }
 
+/* One query against many keys, of which far more than are asked for weigh the same: the first of them stand.
+ */
+static void the_first_of_equal_links_stand(void **state)
+{
+    (void)state;
+    enum { KEYS = 1000, TOP = 20 };
+    attend_data *d = attend_make(&(attend_case){
+        .spec = "",
+        .queries = 1,
+        .keys = KEYS,
+        .dim = 1,
+        .initial = true,
+        .way = {.kernel = HEED_KERNEL_DECODE, .statistics = true, .weights = true, .top = TOP}});
+    for (int levels = 1; levels <= KEYS / TOP; levels += 7) {
+        d->q[0] = 1;
+        for (int j = 0; j < KEYS; j++)
+            d->k[j] = (float)(j % levels);
+        attend_changed(d);
+        attend_expect(d);
+        attend_result *r = attend_run(d, &d->c.way);
+        for (int t = 0; t < TOP; t++)
+            assert_int_equal(r->top_key[t], levels - 1 + t * levels);
+        attend_result_free(r);
+    }
+    attend_free(d);
+}
+
 static void asking_for_captures_changes_no_bit_of_the_output(void **state)
 {
     (void)state;
@@ -173,6 +200,7 @@ int main(void)
         cmocka_unit_test(statistics_equal_those_of_the_weights),
         cmocka_unit_test(every_kernel_captures),
         cmocka_unit_test(weights_that_vanish_have_entropies),
+        cmocka_unit_test(the_first_of_equal_links_stand),
         cmocka_unit_test(more_links_than_keys_are_filled_up),
         cmocka_unit_test(asking_for_captures_changes_no_bit_of_the_output),
         cmocka_unit_test(only_the_chosen_heads_are_streamed),

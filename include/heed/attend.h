@@ -112,7 +112,8 @@ typedef void (*heed_weights_sink)(void *context, const heed_weights_tile *tile);
 /** What is captured on the way. NULL pointers are not captured. Needs the matching flag in problem.with. */
 typedef struct heed_capture {
     float *entropy;  /**< [batch, heads, queries] entropy in nats of the row's weights, as -sum w log w */
-    float *key_sums; /**< [batch, heads, keys] sum of weights over the queries */
+    float *key_sums; /**< [batch, heads, keys] sum of weights over the queries; of keys in pages only those
+                        that there are */
     float
         *top_weight;  /**< [batch, heads, queries, top] strongest weights, falling; 0 where there are fewer */
     int32_t *top_key; /**< [batch, heads, queries, top] their keys; -1 where there are fewer */

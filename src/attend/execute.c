@@ -321,8 +321,10 @@ static void clear_outputs(const heed_run *run)
     const size_t rows = (size_t)(p->batch * p->heads * p->queries);
     if (capture->entropy)
         memset(capture->entropy, 0, rows * sizeof(float));
-    if (capture->key_sums)
-        memset(capture->key_sums, 0, (size_t)(p->batch * p->heads * p->keys) * sizeof(float));
+    for (int64_t i = 0; capture->key_sums && i < p->batch * p->heads; i++) {
+        const int64_t there = heed_key_count(run, i / p->heads, i % p->heads / (p->heads / p->kv_heads));
+        memset(capture->key_sums + i * p->keys, 0, (size_t)(p->page ? there : p->keys) * sizeof(float));
+    }
     if (capture->top_weight) {
         memset(capture->top_weight, 0, rows * (size_t)p->top * sizeof(float));
         memset(capture->top_key, 0xff, rows * (size_t)p->top * sizeof(int32_t));

@@ -131,7 +131,7 @@ static void sweep_head(const ending *e, int h)
     heed_capture_target to = {.top = top, .sink_context = capture->sink_context};
     if (capture->key_sums)
         to.key_sums = capture->key_sums + (group->batch * problem->heads + head) * problem->keys;
-    if (capture->top_weight) {
+    if (capture->top_weight && group->reads) {
         to.top_weight = capture->top_weight + at * top;
         to.top_key = capture->top_key + at * top;
     }
@@ -144,8 +144,11 @@ static void sweep_head(const ending *e, int h)
             sweep_listed(e, h, piece, &to);
     for (int64_t key0 = 0; !group->reads && key0 < group->keys; key0 += HEED_KEYS) {
         const int64_t b = key0 / HEED_KEYS, piece = key0 / HEED_PIECE;
-        if (!group->begun[piece] || !heed_decode_seen(e->sizes, group, b))
+        if (!group->begun[piece] || !heed_decode_seen(e->sizes, group, b)) {
+            for (int r = row0; capture->top_weight && r < row0 + group->queries; r++)
+                memset(group->kept + (r * blocks + b) * HEED_KEYS, 0, HEED_KEYS * sizeof(float));
             continue;
+        }
         const int cols = group->keys - key0 < HEED_KEYS ? (int)(group->keys - key0) : HEED_KEYS;
         for (int r = row0; r < row0 + group->queries; r++) {
             float factor = group->later[r * e->sizes->tiles + b] * e->work->end[r].scale;
@@ -157,6 +160,9 @@ static void sweep_head(const ending *e, int h)
         heed_capture_rows(&to, group->batch, head, group->query0, key0, group->queries, cols,
                           group->kept + (row0 * blocks + b) * HEED_KEYS, blocks * HEED_KEYS);
     }
+    for (int i = 0; capture->top_weight && !group->reads && i < group->queries; i++)
+        heed_capture_strongest(group->kept + (row0 + i) * blocks * HEED_KEYS, group->keys, top,
+                               capture->top_weight + (at + i) * top, capture->top_key + (at + i) * top);
 }
 
 void heed_decode_finish(const heed_run *run, const heed_pipeline *pipeline, const heed_decode_sizes *sizes,
