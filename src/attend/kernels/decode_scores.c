@@ -205,12 +205,20 @@ HEED_INLINE bool score_run(const heed_type type, const int rows, const int dim, 
 typedef bool run_of_keys(const heed_decode_rows *keys, int first, bool fetch, const float *query,
                          int64_t stride, float *score);
 
+/* The usual size gets a copy of the code; an instrumented one would take long to compile and show nothing
+ * new. */
+#ifdef HEED_SANITIZED
+#define IS_USUAL(dim, stride) false
+#else
+#define IS_USUAL(dim, stride) ((dim) == 64 && (stride) == 64)
+#endif
+
 #define SCORE_RUN(type, rows)                                                                                \
     static __attribute__((noinline)) bool score_##type##_##rows(const heed_decode_rows *keys, int first,     \
                                                                 bool fetch, const float *query,              \
                                                                 int64_t stride, float *score)                \
     {                                                                                                        \
-        if (keys->dim == 64 && stride == 64)                                                                 \
+        if (IS_USUAL(keys->dim, stride))                                                                     \
             return score_run(HEED_##type, rows, 64, keys, first, fetch, query, 64, score);                   \
         return score_run(HEED_##type, rows, keys->dim, keys, first, fetch, query, stride, score);            \
     }
