@@ -505,7 +505,7 @@ static void every_form_is_described(void **unused)
         assert_int_equal((*form)->stage, HEED_SELECT);
         assert_non_null((*form)->summary);
         assert_non_null((*form)->formula);
-        assert_true((*form)->choose || (*form)->vote || (*form)->recall);
+        assert_true((*form)->choose || (*form)->vote || (*form)->recall || (*form)->gathers);
     }
 }
 

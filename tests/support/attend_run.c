@@ -316,6 +316,17 @@ static void execute(const attend_data *d, const heed_plan *plan, const attend_wa
     finish_execution(&x, r);
 }
 
+/* Of pages, keys that are not there are left as they were; the oracle has 0 for them. */
+static void sums_of_keys_there(const attend_data *d, const attend_result *r)
+{
+    const attend_case *c = &d->c;
+    for (int64_t i = 0; d->seq && i < c->batch * c->heads; i++)
+        for (int64_t j = d->seq[i / c->heads]; j < c->keys; j++) {
+            assert_true(isnan(r->key_sums[i * c->keys + j]));
+            r->key_sums[i * c->keys + j] = 0.0f;
+        }
+}
+
 attend_result *attend_try(const attend_data *d, const attend_way *way)
 {
     const attend_case *c = &d->c;
@@ -344,6 +355,8 @@ attend_result *attend_try(const attend_data *d, const attend_way *way)
     if (r->status == HEED_OK) {
         heed_plan_get_info(plan, &r->info);
         execute(d, plan, way, r);
+        if (way->page && r->key_sums && r->status == HEED_OK)
+            sums_of_keys_there(d, r);
         heed_plan_free(plan);
     }
     snprintf(r->message, sizeof r->message, "%s", heed_message());
