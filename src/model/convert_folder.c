@@ -29,16 +29,15 @@ typedef struct conversion {
     float factor[MOST_ROPE];
 } conversion;
 
-/* "%d" in a pattern becomes the layer. */
-static void make_name(const char *prefix, const char *pattern, int64_t layer, const char *suffix,
-                      char name[NAME])
+void heed_convert_name(const char *prefix, const char *pattern, int64_t layer, const char *suffix,
+                       size_t size, char *name)
 {
     const char *place = strstr(pattern, "%d");
     if (place)
-        snprintf(name, NAME, "%s%.*s%lld%s%s", prefix, (int)(place - pattern), pattern, (long long)layer,
+        snprintf(name, size, "%s%.*s%lld%s%s", prefix, (int)(place - pattern), pattern, (long long)layer,
                  place + 2, suffix);
     else
-        snprintf(name, NAME, "%s%s%s", prefix, pattern, suffix);
+        snprintf(name, size, "%s%s%s", prefix, pattern, suffix);
 }
 
 /* The prefix of names in this file: the first with which a tensor of the first layer is there. */
@@ -47,7 +46,7 @@ static heed_status find_prefix(conversion *all)
     char name[NAME];
     for (const char *const *prefix = all->architecture->prefixes; *prefix; prefix++)
         for (const heed_tensor_name *entry = all->architecture->tensors; entry->gguf; entry++) {
-            make_name(*prefix, entry->json, 0, ".weight", name);
+            heed_convert_name(*prefix, entry->json, 0, ".weight", NAME, name);
             if (entry->role >= HEED_FIRST_OF_LAYER && heed_model_file_find(all->file, name)) {
                 all->prefix = *prefix;
                 return HEED_OK;
@@ -133,7 +132,7 @@ static const char *gguf_name(const conversion *all, const heed_tensor_name *entr
         return entry->gguf;
     for (const heed_tensor_name *other = all->architecture->tensors; other->gguf; other++)
         if (other->role == HEED_EMBEDDING) {
-            make_name(all->prefix, other->json, 0, ".weight", name);
+            heed_convert_name(all->prefix, other->json, 0, ".weight", NAME, name);
             return heed_model_file_find(all->file, name) ? entry->gguf : other->gguf;
         }
     return entry->gguf;
@@ -144,14 +143,15 @@ static heed_status add_named(conversion *all, const heed_tensor_name *entry, int
     static const char *const suffixes[] = {".weight", ".bias"};
     char from_name[NAME], to_name[NAME];
     for (int i = 0; i < 2; i++) {
-        make_name(entry->flags & HEED_OUTSIDE ? "" : all->prefix, entry->json, layer, suffixes[i], from_name);
+        heed_convert_name(entry->flags & HEED_OUTSIDE ? "" : all->prefix, entry->json, layer, suffixes[i],
+                          NAME, from_name);
         const heed_model_tensor *from = heed_model_file_find(all->file, from_name);
         const bool needed = i == 0 ? !(entry->flags & HEED_OPTIONAL) : (entry->flags & HEED_BIAS) != 0;
         if (!from && needed)
             return heed_fail(HEED_FORMAT, "%s: it has no tensor %s", all->file->shown, from_name);
         if (!from)
             continue;
-        make_name("", gguf_name(all, entry), layer, suffixes[i], to_name);
+        heed_convert_name("", gguf_name(all, entry), layer, suffixes[i], NAME, to_name);
         TRY(add(all, entry, from, to_name, i == 0));
     }
     return HEED_OK;

@@ -10,6 +10,10 @@
 heed_status heed_convert_read_config(const heed_model_file *file, const heed_architecture **architecture,
                                      heed_config *config);
 
+/* The name of a tensor: prefix, pattern with its "%d" as the layer, suffix; cut to `size` with its 0. */
+void heed_convert_name(const char *prefix, const char *pattern, int64_t layer, const char *suffix,
+                       size_t size, char *name);
+
 /* The configuration as keys. */
 void heed_convert_config_keys(const heed_config *config, const heed_model_file *file, heed_gguf_keys *keys);
 

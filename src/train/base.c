@@ -17,18 +17,6 @@ const char *heed_learn_name(int i)
     return i >= 0 && i < (int)(sizeof learns / sizeof *learns) ? learns[i] : NULL;
 }
 
-/* "%d" in a pattern becomes the layer. */
-static void make_name(const char *prefix, const char *pattern, int64_t layer, const char *suffix,
-                      char name[NAME])
-{
-    const char *place = strstr(pattern, "%d");
-    if (place)
-        snprintf(name, NAME, "%s%.*s%lld%s%s", prefix, (int)(place - pattern), pattern, (long long)layer,
-                 place + 2, suffix);
-    else
-        snprintf(name, NAME, "%s%s%s", prefix, pattern, suffix);
-}
-
 static bool is_gguf(const heed_base *base)
 {
     return heed_model_file_format(base->file) == HEED_FORMAT_GGUF;
@@ -43,7 +31,7 @@ static heed_status find_prefix(heed_base *base)
         return HEED_OK;
     for (const char *const *prefix = base->architecture->prefixes; *prefix; prefix++)
         for (const heed_tensor_name *entry = base->architecture->tensors; entry->gguf; entry++) {
-            make_name(*prefix, entry->json, 0, ".weight", name);
+            heed_convert_name(*prefix, entry->json, 0, ".weight", NAME, name);
             if (entry->role >= HEED_FIRST_OF_LAYER && heed_model_file_find(base->file, name)) {
                 base->prefix = *prefix;
                 return HEED_OK;
@@ -130,8 +118,8 @@ static heed_status add_tensor(heed_base *base, const heed_tensor_name *entry, in
     const char *suffix = bias ? ".bias" : ".weight",
                *prefix = entry->flags & HEED_OUTSIDE ? "" : base->prefix;
     const heed_config *c = &base->config;
-    make_name(prefix, entry->json, layer, suffix, name);
-    make_name("", entry->gguf, layer, suffix, in_file);
+    heed_convert_name(prefix, entry->json, layer, suffix, NAME, name);
+    heed_convert_name("", entry->gguf, layer, suffix, NAME, in_file);
     const heed_model_tensor *from = heed_model_file_find(base->file, is_gguf(base) ? in_file : name);
     const bool needed = bias ? (entry->flags & HEED_BIAS) != 0 : !(entry->flags & HEED_OPTIONAL);
     if (!from)

@@ -11,6 +11,7 @@
  * remembered; a query reads window + n / block keys. Chen et al.: Core Context Aware Attention, 2024.
  */
 #include "attend/form.h"
+#include "attend/select/vectors.h"
 #include "base/arena.h"
 
 #include <heed/gather.h>
@@ -89,21 +90,6 @@ static cores cores_of(const heed_form_state *form, const heed_gathering *at)
     return c;
 }
 
-static float product(const float *restrict x, const float *restrict y, int n)
-{
-    float sum = 0;
-#pragma omp simd reduction(+ : sum)
-    for (int i = 0; i < n; i++)
-        sum += x[i] * y[i];
-    return sum;
-}
-
-static void add_scaled(float *restrict to, float by, const float *restrict from, int n)
-{
-    for (int i = 0; i < n; i++)
-        to[i] += by * from[i];
-}
-
 /* Loads block b and finds the weights of its keys. */
 static const float *weigh(const heed_form_state *form, const heed_gathering *at, cores *c, int64_t b)
 {
@@ -113,7 +99,7 @@ static const float *weigh(const heed_form_state *form, const heed_gathering *at,
     at->load_keys(at, b * block, block, c->keys, at->dim);
     at->load_values(at, b * block, block, c->values, at->value_dim);
     for (int64_t j = 0; j < block; j++) {
-        c->weight[j] = product(query, c->keys + j * at->dim, at->dim);
+        c->weight[j] = heed_row_product(query, c->keys + j * at->dim, at->dim);
         most = c->weight[j] > most ? c->weight[j] : most;
     }
     for (int64_t j = 0; j < block; j++) {
@@ -132,8 +118,8 @@ static void make(const heed_form_state *form, const heed_gathering *at, cores *c
     memset(key, 0, (size_t)at->dim * sizeof *key);
     memset(value, 0, (size_t)at->value_dim * sizeof *value);
     for (int64_t j = 0; j < block_of(form); j++) {
-        add_scaled(key, c->weight[j], c->keys + j * at->dim, at->dim);
-        add_scaled(value, c->weight[j], c->values + j * at->value_dim, at->value_dim);
+        heed_row_add(key, c->weight[j], c->keys + j * at->dim, at->dim);
+        heed_row_add(value, c->weight[j], c->values + j * at->value_dim, at->value_dim);
     }
 }
 
@@ -183,17 +169,17 @@ static void made_backward(const heed_form_state *form, const heed_gathering *at,
         const float *dvalue = g->value + b * at->value_dim;
         float *dquery = g->query + ((b + 1) * block - 1 - at->before) * g->query_stride, mean = 0;
         for (int64_t j = 0; j < block; j++) {
-            c.slope[j] = product(dkey, c.keys + j * at->dim, at->dim) +
-                         product(dvalue, c.values + j * at->value_dim, at->value_dim);
+            c.slope[j] = heed_row_product(dkey, c.keys + j * at->dim, at->dim) +
+                         heed_row_product(dvalue, c.values + j * at->value_dim, at->value_dim);
             mean += c.weight[j] * c.slope[j];
         }
         for (int64_t j = 0; j < block; j++) {
             const float slope = c.weight[j] * (c.slope[j] - mean);
             float *to = g->keys + (b * block + j) * g->key_stride;
-            add_scaled(to, c.weight[j], dkey, at->dim);
-            add_scaled(to, slope, query, at->dim);
-            add_scaled(dquery, slope, c.keys + j * at->dim, at->dim);
-            add_scaled(g->values + (b * block + j) * g->value_stride, c.weight[j], dvalue, at->value_dim);
+            heed_row_add(to, c.weight[j], dkey, at->dim);
+            heed_row_add(to, slope, query, at->dim);
+            heed_row_add(dquery, slope, c.keys + j * at->dim, at->dim);
+            heed_row_add(g->values + (b * block + j) * g->value_stride, c.weight[j], dvalue, at->value_dim);
         }
     }
 }

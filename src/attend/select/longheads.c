@@ -13,6 +13,7 @@
  */
 #include "attend/form.h"
 #include "attend/select/cut.h"
+#include "attend/select/vectors.h"
 #include "base/arena.h"
 
 #include <float.h>
@@ -131,27 +132,12 @@ static room room_of(const heed_form_state *form, const heed_gathering *at)
     return r;
 }
 
-static float product(const float *restrict x, const float *restrict y, int n)
-{
-    float sum = 0;
-#pragma omp simd reduction(+ : sum)
-    for (int i = 0; i < n; i++)
-        sum += x[i] * y[i];
-    return sum;
-}
-
-static void add_scaled(float *restrict to, float by, const float *restrict from, int n)
-{
-    for (int i = 0; i < n; i++)
-        to[i] += by * from[i];
-}
-
 /* weight = softmax(scale query · key) */
 static void weigh(const room *r, const float *query, float scale, int64_t n, int dim)
 {
     float most = -INFINITY, sum = 0;
     for (int64_t j = 0; j < n; j++) {
-        r->weight[j] = scale * product(query, r->key + j * dim, dim);
+        r->weight[j] = scale * heed_row_product(query, r->key + j * dim, dim);
         most = r->weight[j] > most ? r->weight[j] : most;
     }
     for (int64_t j = 0; j < n; j++) {
@@ -175,15 +161,15 @@ static void represent(const heed_form_state *form, const heed_gathering *at, con
     memset(r->mean, 0, (size_t)l * sizeof *r->mean);
     for (int64_t i = 0; i < l; i++) {
         weigh(r, r->query + i * dim, 1.0f, l, dim); /* queries have their scale */
-        add_scaled(r->mean, 1.0f / (float)l, r->weight, (int)l);
+        heed_row_add(r->mean, 1.0f / (float)l, r->weight, (int)l);
     }
     memset(r->summary, 0, (size_t)dim * sizeof *r->summary);
     memset(core, 0, (size_t)dim * sizeof *core);
     for (int64_t j = 0; j < l; j++)
-        add_scaled(r->summary, r->mean[j], r->value + j * dim, dim);
+        heed_row_add(r->summary, r->mean[j], r->value + j * dim, dim);
     weigh(r, r->summary, (float)at->query_scale, l, dim);
     for (int64_t j = 0; j < l; j++)
-        add_scaled(core, r->weight[j], r->key + j * dim, dim);
+        heed_row_add(core, r->weight[j], r->key + j * dim, dim);
 }
 
 /* Queries of this execution into their chunks, and the chunks that they complete. */
@@ -210,7 +196,7 @@ static void choose(const heed_form_state *form, const room *r, const float *quer
 {
     const int64_t others = read_of(form) - 3;
     for (int64_t c = 1; c < own - 1; c++) {
-        const float value = product(query, r->core + c * dim, dim);
+        const float value = heed_row_product(query, r->core + c * dim, dim);
         r->score[c - 1] = value > -FLT_MAX ? value : -FLT_MAX;
     }
     heed_keep_highest(r->score, (int)(own - 2), others, r->work);

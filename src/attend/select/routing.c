@@ -1,9 +1,11 @@
 /* Routing by online k-means: tokens attend within clusters that all hold equally many.
  *
- *     cluster c holds the `size` keys of largest mu_c · k_j, of equal ones the lower, in the order of the
- * text its queries are those of largest mu_c · q_i, as many; where a text is read in pieces, so that only
- * some queries are there, those whose product reaches the least of its keys (with q = k the same) out_i =
- * mean over the clusters that i is in of a softmax within each; merge=last: that of the last
+ *     keys of cluster c = the `size` of largest mu_c · k_j, of equal ones the lower, in the order of the text
+ *     queries of cluster c = as many, of largest mu_c · q_i
+ *     out_i = mean over the clusters that i is in of a softmax within each; with merge=last that of the last
+ *
+ * Where a text is read in pieces, only some queries are there: a cluster then has those whose product reaches
+ * the least of its keys, which with q = k is the same.
  *
  * A query in no cluster reads nothing. Rows are those that are compared: with score=layernorm, and q = k in
  * causal use, these are the published ones; half of the heads are local there (`heads 0-3: where=causal &
@@ -18,6 +20,7 @@
 #include "attend/form.h"
 #include "attend/select/cut.h"
 #include "attend/select/draw.h"
+#include "attend/select/vectors.h"
 #include "base/arena.h"
 
 #include <float.h>
@@ -50,15 +53,6 @@ static void fill(const heed_form_state *form, float *mu)
     heed_draw_normal(&state, n, mu);
     for (int64_t i = 0; i < n; i++)
         mu[i] *= 1.7320508f;
-}
-
-static float product(const float *restrict x, const float *restrict y, int64_t n)
-{
-    float sum = 0;
-#pragma omp simd reduction(+ : sum)
-    for (int64_t c = 0; c < n; c++)
-        sum += x[c] * y[c];
-    return sum;
 }
 
 typedef struct lists {
@@ -110,7 +104,7 @@ static void measure_keys(const heed_form_state *form, const heed_gathering *at, 
         at->load_keys(at, j, here, l->rows, at->dim);
         for (int64_t c = 0; c < clusters_of(form); c++)
             for (int64_t i = 0; i < here; i++) {
-                const float value = product(mu + c * at->dim, l->rows + i * at->dim, at->dim);
+                const float value = heed_row_product(mu + c * at->dim, l->rows + i * at->dim, at->dim);
                 l->value[c * form->sizes.keys + j + i] = value == value ? value : -INFINITY;
             }
     }
@@ -135,7 +129,7 @@ static void choose_queries(const heed_gathering *at, lists *l, const float *mu, 
                            uint8_t *member)
 {
     for (int64_t i = 0; i < at->queries; i++) {
-        const float value = product(mu, at->query + i * at->query_stride, at->dim) / scale;
+        const float value = heed_row_product(mu, at->query + i * at->query_stride, at->dim) / scale;
         l->line[i] = value == value ? value : -INFINITY;
     }
     if (at->queries == at->keys) {
