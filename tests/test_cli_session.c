@@ -90,6 +90,24 @@ static void restoring_is_no_reading(void **state)
     }
 }
 
+static void what_replaces_windows_of_the_model_is_said(void **state)
+{
+    (void)state;
+    run("run -m windows -p a -n 1 --attention 'where=causal'");
+    if (ran.status)
+        fail_msg("%s", ran.err);
+    assert_non_null(strstr(ran.err, "note: `where=causal` replaces the model's own `where=causal & window("));
+    run("eval -m windows --length 256 --tasks text --spec 'layers 0: where=causal'");
+    if (ran.status)
+        fail_msg("%s", ran.err);
+    assert_non_null(strstr(ran.err, "note: `layers 0: where=causal` replaces the model's own `where="));
+    assert_non_null(strstr(ran.err, "in 1 of "));
+    run("run -m windows -p a -n 1 --attention 'select=top_k(2)'");
+    if (ran.status)
+        fail_msg("%s", ran.err);
+    assert_null(strstr(ran.err, "note:"));
+}
+
 static int make_folder(void **state)
 {
     if (program_folder(state))
@@ -111,6 +129,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(only_what_is_new_is_read),
         cmocka_unit_test(restoring_is_no_reading),
+        cmocka_unit_test(what_replaces_windows_of_the_model_is_said),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -179,6 +179,8 @@ static heed_status begin(eval_run *run)
     TRY(cli_eval_check_pictures(e, wanted->picture, wanted->grid));
     TRY(take_specs(run));
     TRY(cli_open_model(&cli_eval, &wanted->use, &run->model));
+    for (int i = 0; i < run->specs; i++)
+        cli_note_replaced(&cli_eval, run->model, run->spec[i]);
     heed_model_get_info(run->model, &info);
     e->model = run->model;
     e->session = cli_session_options(&wanted->use, 0);

@@ -53,28 +53,59 @@ heed_session_options cli_session_options(const cli_language *use, int64_t contex
                                   .threads = (int)use->threads};
 }
 
-/* Positions are what a model was trained with: a clause that replaces them, and what it replaces, are worth a
- * line. */
-static void note_position(const cli_command *command, const heed_model *model, const char *attention)
+static bool in_ranges(const heed_ranges *ranges, int64_t i)
+{
+    bool in = !ranges->count;
+    for (int r = 0; r < ranges->count; r++)
+        in |= i >= ranges->range[r][0] && i <= ranges->range[r][1];
+    return in;
+}
+
+static bool replaced(const heed_spec *spec, heed_stage stage, int64_t layer)
+{
+    for (int g = 0; g < spec->groups; g++)
+        if (spec->group[g].root[stage] != HEED_ABSENT && in_ranges(&spec->group[g].layers, layer))
+            return true;
+    return false;
+}
+
+/* What a model was trained with: a clause that replaces its positions or its windows, and what it replaces,
+ * are worth a line. */
+static void note_clause(const cli_command *command, const heed_model *model, const char *attention,
+                        const char *canonical, const heed_spec *spec, heed_stage stage, const char *begins,
+                        const char *holds)
+{
+    char own[1024], first[1024];
+    heed_model_info info;
+    heed_model_get_info(model, &info);
+    int64_t layers = 0;
+    for (int64_t layer = 0; layer < info.layers; layer++) {
+        char *clause = NULL;
+        if (replaced(spec, stage, layer) && !heed_model_attention(model, layer, own, sizeof own))
+            clause = strstr(own, begins);
+        if (!clause)
+            continue;
+        clause[strcspn(clause, ";")] = 0;
+        if (strstr(canonical, clause) || !strstr(clause, holds))
+            continue;
+        if (!layers++)
+            snprintf(first, sizeof first, "%s", clause);
+    }
+    if (layers)
+        fprintf(stderr, "heed %s: note: `%s` replaces the model's own `%s` in %lld of %lld layers\n",
+                command->name, attention, first, (long long)layers, (long long)info.layers);
+}
+
+void cli_note_replaced(const cli_command *command, const heed_model *model, const char *attention)
 {
     heed_spec *spec;
-    char own[1024];
-    int64_t layer = -1; /* the first that it holds for */
-    if (!attention || heed_spec_parse(&spec, attention, NULL))
+    char canonical[4096];
+    if (!attention || heed_spec_canonical(attention, NULL, canonical, sizeof canonical) ||
+        heed_spec_parse(&spec, attention, NULL))
         return;
-    for (int g = 0; g < spec->groups && layer < 0; g++)
-        if (spec->group[g].root[HEED_POSITION] != HEED_ABSENT)
-            layer = spec->group[g].layers.count ? spec->group[g].layers.range[0][0] : 0;
+    note_clause(command, model, attention, canonical, spec, HEED_POSITION, "position=", "");
+    note_clause(command, model, attention, canonical, spec, HEED_WHERE, "where=", "window");
     heed_spec_free(spec);
-    if (layer < 0 || heed_model_attention(model, layer, own, sizeof own))
-        return;
-    char *clause = strstr(own, "position=");
-    if (!clause)
-        return;
-    clause[strcspn(clause, ";")] = 0;
-    if (!strstr(attention, clause))
-        fprintf(stderr, "heed %s: note: `%s` replaces the model's own `%s`\n", command->name, attention,
-                clause);
 }
 
 heed_status cli_create_session(const cli_command *command, heed_session **session, const heed_model *model,
@@ -82,7 +113,7 @@ heed_status cli_create_session(const cli_command *command, heed_session **sessio
 {
     char names[400];
     TRY(heed_session_create(session, model, options));
-    note_position(command, model, options->attention);
+    cli_note_replaced(command, model, options->attention);
     if (heed_session_untrained(*session, names, sizeof names))
         fprintf(stderr,
                 "heed %s: note: `%s` has learnt tensors that the model does not have, and runs on their "

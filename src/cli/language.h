@@ -58,7 +58,10 @@ heed_status cli_open_model(const cli_command *command, const cli_language *use, 
 /* Options of a session of `context` tokens as the user wants it. */
 heed_session_options cli_session_options(const cli_language *use, int64_t context);
 
-/* Makes it, and says on stderr which learnt tensors of its attention the model does not have. */
+/* Says on stderr which positions and windows of the model's own a spec replaces. */
+void cli_note_replaced(const cli_command *command, const heed_model *model, const char *attention);
+
+/* Makes it, and says that on stderr, and which learnt tensors of its attention the model does not have. */
 heed_status cli_create_session(const cli_command *command, heed_session **session, const heed_model *model,
                                const heed_session_options *options);
 
