@@ -292,6 +292,18 @@ static heed_status split(const char *line, words *list)
     return HEED_OK;
 }
 
+/* Comparisons are of numbers; what a command lists besides, as every unit of a text, is not for keeping. */
+static void drop_lists(cJSON *object)
+{
+    for (cJSON *child = object->child, *next; child; child = next) {
+        next = child->next;
+        if (cJSON_IsArray(child))
+            cJSON_Delete(cJSON_DetachItemViaPointer(object, child));
+        else
+            drop_lists(child);
+    }
+}
+
 static heed_status command(heed_recipe *recipe, const cJSON *arm, const char *work)
 {
     words list = {.count = 0};
@@ -308,8 +320,10 @@ static heed_status command(heed_recipe *recipe, const cJSON *arm, const char *wo
         status = run_words(&list, work, &lines);
     if (!status && !(last = cJSON_DetachItemFromArray(lines, cJSON_GetArraySize(lines) - 1)))
         status = heed_fail(HEED_INVALID, "the command '%.60s' measured nothing", arm->string);
-    if (!status)
+    if (!status) {
+        drop_lists(last);
         status = keep_measures(recipe, arm->string, last);
+    }
     cJSON_Delete(lines);
     free_words(&list);
     return status;
