@@ -156,8 +156,7 @@ static void a_text_within_the_trained_length_is_unchanged(void **state)
     (void)state;
     gathered *g = gathered_make(1, 2, 1, 96, 96, 16, 4);
     assert_int_equal(gathered_run(g, "where=causal; position=rope", HEED_ISA_AUTO, 1, false, NULL), HEED_OK);
-    for (int64_t n = 0; n < 2 * 96 * 16; n++)
-        g->out[n] = (double)g->got_out[n];
+    gathered_expect_got(g);
     const char *spec = "where=causal; position=rope; select=longheads(chunk=16, length=96)";
     assert_int_equal(gathered_run(g, spec, HEED_ISA_AUTO, 1, false, NULL), HEED_OK);
     gathered_match(g, spec, false);
@@ -171,14 +170,11 @@ static void pieces_and_single_tokens_give_what_the_whole_gives(void **state)
     const char *spec = "where=causal; position=rope; select=longheads(chunk=8, length=32)";
     gathered *g = gathered_make(1, 4, 2, N, N, 16, 11);
     assert_int_equal(gathered_run(g, spec, HEED_ISA_AUTO, 1, false, NULL), HEED_OK);
-    for (int64_t n = 0; n < 4 * N * 16; n++)
-        g->out[n] = (double)g->got_out[n];
+    gathered_expect_got(g);
     memset(g->got_out, 0, 4 * N * 16 * sizeof(float));
     heed_memory memory = {.keys = -1};
     static const int64_t pieces[] = {13, 40, 1, 1, 1, 1, 1, 1, 1, 50};
-    for (size_t n = 0, first = 0; n < sizeof pieces / sizeof *pieces; first += (size_t)pieces[n++])
-        if (read_piece(g, spec, (int64_t)first, pieces[n], N, &memory))
-            fail_msg("%s", heed_message());
+    read_pieces(g, spec, pieces, sizeof pieces / sizeof *pieces, N, &memory);
     gathered_match(g, "in pieces", false);
     memory.keys = 107; /* within the chunk whose queries are held, and at the edge of another */
     assert_int_equal(read_piece(g, spec, 107, 3, N, &memory), HEED_OK);
@@ -202,11 +198,8 @@ static void what_it_cannot_serve_is_refused(void **state)
         {"select=longheads", "causal"},
     };
     gathered *g = gathered_make(1, 2, 2, 8, 8, 8, 1);
-    for (size_t n = 0; n < 3; n++) {
-        assert_int_not_equal(gathered_run(g, specs[n][0], HEED_ISA_AUTO, 1, false, NULL), HEED_OK);
-        if (!strstr(heed_message(), specs[n][1]))
-            fail_msg("%s: %s", specs[n][0], heed_message());
-    }
+    for (size_t n = 0; n < sizeof specs / sizeof *specs; n++)
+        gathered_refuse(g, specs[n][0], HEED_OK, specs[n][1]);
     assert_int_equal(gathered_run(g, "where=causal; select=longheads", HEED_ISA_AUTO, 1, true, NULL),
                      HEED_UNSUPPORTED);
     gathered_free(g);

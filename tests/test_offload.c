@@ -113,12 +113,6 @@ static void what_is_read_again_stays(void **state)
 
 enum { LONG = 1200, PIECE = 300, ROWS = 20 };
 
-static void make_text(const small_model *small, int32_t *tokens, int64_t count)
-{
-    for (int64_t t = 0; t < count; t++)
-        tokens[t] = small->tokens[(t * 7 + t / 31) % small->count];
-}
-
 static float *read_all(heed_session *session, const int32_t *tokens, int64_t columns)
 {
     float *logits = calloc((size_t)(ROWS * columns), sizeof *logits);
@@ -163,7 +157,7 @@ static void an_offloaded_session_reads_the_same_bits(void **state)
         small_model small;
         open_small(&small, each[i].model, true);
         int32_t tokens[LONG];
-        make_text(&small, tokens, LONG);
+        small_text(&small, tokens, LONG);
         const heed_session_options options = {
             .context = LONG, .sequences = 2, .chunk = 128, .threads = 1, .attention = each[i].spec};
         heed_session *whole = new_session(small.model, &options), *away = tightest(small.model, options);
@@ -219,7 +213,7 @@ static void a_full_disk_is_a_sentence_and_loses_nothing(void **state)
     small_model small;
     open_small(&small, "llama", true);
     int32_t tokens[LONG];
-    make_text(&small, tokens, LONG);
+    small_text(&small, tokens, LONG);
     const size_t bytes = (size_t)small.columns * sizeof(float);
     float *a = malloc(bytes), *b = malloc(bytes);
     heed_session_options options = {.context = LONG, .threads = 1, .chunk = 128};

@@ -349,12 +349,6 @@ static void values_and_tokens_that_stand_out_stay(void **state)
     free(m);
 }
 
-static void make_text(const small_model *small, int32_t *tokens, int64_t count)
-{
-    for (int64_t t = 0; t < count; t++)
-        tokens[t] = small->tokens[(t * 7 + t / 31) % small->count];
-}
-
 static heed_session *start(const small_model *small, const char *spec, int64_t chunk, int threads)
 {
     return new_session(
@@ -406,7 +400,7 @@ static void models_read_on_with_packed_pages(void **state)
         small_model small;
         open_small(&small, models[m], true);
         int32_t tokens[LONG];
-        make_text(&small, tokens, LONG);
+        small_text(&small, tokens, LONG);
         const size_t bytes = (size_t)small.columns * sizeof(float);
         float *a = malloc(bytes), *b = malloc(bytes), *c = malloc(bytes);
         heed_session *plain = start(&small, NULL, 0, 1);
@@ -460,12 +454,8 @@ static void what_packed_pages_cannot_do_is_refused(void **state)
                                           "heads 0: cache=think", "cache=qaq(bmin=5, bmax=3)"};
     small_model small;
     open_small(&small, "llama", true);
-    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
-        heed_session *session;
-        if (!heed_session_create(&session, small.model,
-                                 &(heed_session_options){.context = LONG, .attention = refused[i]}))
-            fail_msg("%s: taken", refused[i]);
-    }
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
+        must_refuse(&small, refused[i], LONG, "");
     close_small(&small);
 }
 

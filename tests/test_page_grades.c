@@ -325,12 +325,6 @@ static void wrong_grades_are_refused(void **state)
 
 enum { LONG = 700 };
 
-static void make_text(const small_model *small, int32_t *tokens, int64_t count)
-{
-    for (int64_t t = 0; t < count; t++)
-        tokens[t] = small->tokens[(t * 7 + t / 31) % small->count];
-}
-
 static heed_session *start(const small_model *small, const char *spec)
 {
     return new_session(small->model,
@@ -351,7 +345,7 @@ static void full_precision_is_the_plain_cache(void **state)
     small_model small;
     open_small(&small, "gemma3", true);
     int32_t tokens[LONG];
-    make_text(&small, tokens, LONG);
+    small_text(&small, tokens, LONG);
     const size_t bytes = (size_t)small.columns * sizeof(float);
     float *a = malloc(bytes), *b = malloc(bytes);
     heed_session *plain = start(&small, NULL);
@@ -376,7 +370,7 @@ static void rotated_pages_follow_layer_and_token(void **state)
     small_model small;
     open_small(&small, "llama", true);
     int32_t tokens[LONG];
-    make_text(&small, tokens, LONG);
+    small_text(&small, tokens, LONG);
     const size_t bytes = (size_t)small.columns * sizeof(float);
     float *a = malloc(bytes), *b = malloc(bytes);
     heed_session *plain = start(&small, NULL), *full = start(&small, "cache=akvq(low=16, high=16)"),
@@ -421,7 +415,7 @@ static void pages_age_as_said(void **state)
     small_model small;
     open_small(&small, "llama", true);
     int32_t tokens[LONG];
-    make_text(&small, tokens, LONG);
+    small_text(&small, tokens, LONG);
     const size_t bytes = (size_t)small.columns * sizeof(float);
     float *a = malloc(bytes), *b = malloc(bytes);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -478,14 +472,10 @@ static void what_quantised_pages_cannot_do_is_refused(void **state)
                                           "cache=kivi(bits=3)", "heads 0: cache=kivi"};
     small_model small;
     open_small(&small, "llama", true);
-    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
-        heed_session *session;
-        if (!heed_session_create(&session, small.model,
-                                 &(heed_session_options){.context = LONG, .attention = refused[i]}))
-            fail_msg("%s: taken", refused[i]);
-    }
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
+        must_refuse(&small, refused[i], LONG, "");
     int32_t tokens[LONG];
-    make_text(&small, tokens, LONG);
+    small_text(&small, tokens, LONG);
     heed_session *session = start(&small, "cache=h2o(budget=300) > kivi(residual=64)");
     float *a = malloc((size_t)small.columns * sizeof *a);
     read_text(session, tokens, 500, a);

@@ -7,12 +7,6 @@
 
 enum { PROMPT = 150, CHUNK = 64, BUDGET = 40, FIRST = 4, HINT = 8 };
 
-static void make_text(const small_model *small, int32_t *tokens, int64_t count)
-{
-    for (int64_t t = 0; t < count; t++)
-        tokens[t] = small->tokens[(t * 7 + t / 31) % small->count];
-}
-
 static void read_text(heed_session *session, int64_t sequence, const int32_t *tokens, int64_t count)
 {
     must(heed_feed(session, &(heed_feed_item){.sequence = sequence, .tokens = tokens, .count = count}, 1,
@@ -92,7 +86,7 @@ static void kept_keys_are_those_that_a_repetition_looks_at_most(void **state)
         small_model small;
         open_small(&small, models[m], true);
         int32_t tokens[PROMPT], pos[PROMPT];
-        make_text(&small, tokens, PROMPT);
+        small_text(&small, tokens, PROMPT);
         float *score = naive_scores(&small, tokens);
         heed_session *session = new_session(
             small.model, &(heed_session_options){.context = PROMPT,
@@ -136,7 +130,7 @@ static void turns_and_batches_are_handled(void **state)
     small_model small;
     open_small(&small, "llama", true);
     int32_t tokens[2 * PROMPT], pos[2][2 * PROMPT];
-    make_text(&small, tokens, 2 * PROMPT);
+    small_text(&small, tokens, 2 * PROMPT);
     const heed_session_options options = {
         .context = 2 * PROMPT, .sequences = 2, .threads = 1, .attention = "cache=kvzip(budget=40, chunk=64)"};
     heed_session *batch = new_session(small.model, &options), *alone = new_session(small.model, &options);
@@ -169,7 +163,7 @@ static void layers_with_a_window_keep_it(void **state)
     small_model small;
     open_small(&small, "gemma3", true);
     int32_t tokens[PROMPT];
-    make_text(&small, tokens, PROMPT);
+    small_text(&small, tokens, PROMPT);
     heed_session_options options = {.context = PROMPT, .threads = 1};
     heed_session *plain = new_session(small.model, &options);
     options.attention = "cache=kvzip(budget=16)";
@@ -202,7 +196,7 @@ static void without_positions_to_repeat_at_nothing_is_read(void **state)
     heed_session *session =
         new_session(small.model, &(heed_session_options){.attention = "cache=kvzip(budget=16, chunk=20)"});
     int32_t tokens[60];
-    make_text(&small, tokens, 60);
+    small_text(&small, tokens, 60);
     read_text(session, 0, tokens, 30);
     assert_int_equal(list(session, 0, 0, NULL), 16);
     assert_int_not_equal(heed_feed(session, &(heed_feed_item){.tokens = tokens + 30, .count = 30}, 1, NULL),

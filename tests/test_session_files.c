@@ -24,12 +24,6 @@ static int remove_path(void **state)
     return 0;
 }
 
-static void make_text(const small_model *small, int32_t *tokens, int64_t count)
-{
-    for (int64_t t = 0; t < count; t++)
-        tokens[t] = small->tokens[(t * 7 + t / 31) % small->count];
-}
-
 static void read_text(heed_session *session, const int32_t *tokens, int64_t count, float *logits)
 {
     must(heed_feed(session, &(heed_feed_item){.tokens = tokens, .count = count}, 1,
@@ -49,7 +43,7 @@ static void a_saved_sequence_goes_on_with_the_same_bits(void **state)
             small_model small;
             open_small(&small, models[m], true);
             int32_t tokens[LONG];
-            make_text(&small, tokens, LONG);
+            small_text(&small, tokens, LONG);
             const int64_t count = !strcmp(models[m], "gpt2") ? 40 : 300;
             const heed_session_options options = {
                 .context = count + 120 < small.info.context || strcmp(models[m], "gpt2") ? count + 120 : 0,
@@ -99,7 +93,7 @@ static void what_belongs_to_something_else_is_refused(void **state)
     open_small(&small, "llama", true);
     open_small(&other, "llama_tied", true);
     int32_t tokens[200];
-    make_text(&small, tokens, 200);
+    small_text(&small, tokens, 200);
     heed_session *saved = new_session(small.model, &(heed_session_options){.context = 300});
     float *logits = malloc((size_t)small.columns * sizeof *logits);
     read_text(saved, tokens, 200, logits);
@@ -140,7 +134,7 @@ static void edited_and_truncated_files_are_refused(void **state)
     small_model small;
     open_small(&small, "gemma3", true);
     int32_t tokens[150];
-    make_text(&small, tokens, 150);
+    small_text(&small, tokens, 150);
     heed_session *session = new_session(
         small.model, &(heed_session_options){
                          .context = 300, .threads = 1, .attention = "cache=h2o(budget=40) > packed > q4"});

@@ -8,12 +8,6 @@
 
 enum { LONG = 700, PROMPT = 300 };
 
-static void make_text(const small_model *small, int32_t *tokens, int64_t count)
-{
-    for (int64_t t = 0; t < count; t++)
-        tokens[t] = small->tokens[(t * 7 + t / 31) % small->count];
-}
-
 static void read_text(heed_session *session, int64_t sequence, const int32_t *tokens, int64_t count,
                       float *logits)
 {
@@ -41,7 +35,7 @@ static void a_budget_for_all_changes_no_bit(void **state)
         small_model small;
         open_small(&small, models[m], true);
         int32_t tokens[LONG];
-        make_text(&small, tokens, LONG);
+        small_text(&small, tokens, LONG);
         float *plain = malloc((size_t)small.columns * sizeof *plain),
               *kept = malloc((size_t)small.columns * sizeof *kept);
         for (size_t c = 0; c < sizeof caches / sizeof *caches; c++) {
@@ -81,7 +75,7 @@ static void a_budget_holds_in_prompts_turns_and_decoding(void **state)
     small_model small;
     open_small(&small, "llama", true);
     int32_t tokens[LONG];
-    make_text(&small, tokens, LONG);
+    small_text(&small, tokens, LONG);
     float *logits = malloc((size_t)small.columns * sizeof *logits);
     for (size_t c = 0; c < sizeof caches / sizeof *caches; c++) {
         heed_session *session = new_session(
@@ -111,7 +105,7 @@ static void policies_wait_for_the_end_of_a_prompt_in_parts(void **state)
     small_model small;
     open_small(&small, "llama", true);
     int32_t tokens[LONG], kept[LONG], kept_in_parts[LONG];
-    make_text(&small, tokens, LONG);
+    small_text(&small, tokens, LONG);
     const heed_session_options options = {
         .context = 400, .threads = 1, .chunk = 50, .attention = "cache=h2o(budget=100)"};
     heed_session *whole = new_session(small.model, &options), *parts = new_session(small.model, &options);
@@ -145,7 +139,7 @@ static void packed_positions_keep_distances(void **state)
     small_model small;
     open_small(&small, "llama", false);
     int32_t tokens[LONG];
-    make_text(&small, tokens, LONG);
+    small_text(&small, tokens, LONG);
     heed_session_options options = {.context = 500, .threads = 1, .cache = HEED_F32, .cache_given = true};
     options.attention = "cache=fifo(budget=100) > every(10)";
     heed_session *kept = new_session(small.model, &options);
@@ -195,7 +189,7 @@ static void heavy_hitters_are_those_of_the_weights(void **state)
         small_model small;
         open_small(&small, models[m], false);
         int32_t tokens[PROMPT];
-        make_text(&small, tokens, PROMPT);
+        small_text(&small, tokens, PROMPT);
         sums s = {.kv_heads = small.info.kv_heads, .group = small.info.heads / small.info.kv_heads};
         s.sum = calloc((size_t)(small.info.layers * s.kv_heads * PROMPT), sizeof *s.sum);
         heed_session *plain = new_session(small.model, &(heed_session_options){.context = PROMPT,
@@ -247,7 +241,7 @@ static void neighbours_change_no_bit(void **state)
     small_model small;
     open_small(&small, "qwen3", true);
     int32_t tokens[LONG];
-    make_text(&small, tokens, LONG);
+    small_text(&small, tokens, LONG);
     heed_session_options options = {
         .context = 400, .threads = 2, .sequences = 3, .attention = "cache=snapkv(budget=50) > by_head"};
     heed_session *together = new_session(small.model, &options);
@@ -287,7 +281,7 @@ static void a_sequence_may_be_read_without_end(void **state)
     small_model small;
     open_small(&small, "llama", true);
     int32_t tokens[LONG];
-    make_text(&small, tokens, LONG);
+    small_text(&small, tokens, LONG);
     heed_session *session = new_session(
         small.model, &(heed_session_options){.context = 200,
                                              .threads = 1,
@@ -338,7 +332,7 @@ static void a_policy_of_ones_own_is_applied(void **state)
     small_model small;
     open_small(&small, "gemma3", true);
     int32_t tokens[PROMPT];
-    make_text(&small, tokens, PROMPT);
+    small_text(&small, tokens, PROMPT);
     heed_session *session = new_session(
         small.model, &(heed_session_options){.context = PROMPT,
                                              .threads = 1,

@@ -38,8 +38,7 @@ static reading begin(const char *spec, int64_t sequences)
 {
     reading r = {.session = NULL};
     open_small(&r.small, "llama", true);
-    for (int t = 0; t < TEXT; t++)
-        r.tokens[t] = r.small.tokens[(t * 7 + t / 31) % r.small.count];
+    small_text(&r.small, r.tokens, TEXT);
     r.session = new_one(&r, spec, sequences);
     r.bytes = (size_t)r.small.columns * sizeof(float);
     r.logits = malloc(r.bytes);
@@ -251,12 +250,8 @@ static void what_layers_cannot_serve_is_refused(void **state)
     };
     for (size_t i = 0; i < sizeof each / sizeof *each; i++) {
         small_model small;
-        heed_session *session;
         open_small(&small, each[i].model, true);
-        const heed_status status = heed_session_create(
-            &session, small.model, &(heed_session_options){.context = 200, .attention = each[i].spec});
-        if (!status || !strstr(heed_message(), each[i].says))
-            fail_msg("%s: %s", each[i].spec, status ? heed_message() : "not refused");
+        must_refuse(&small, each[i].spec, 200, each[i].says);
         close_small(&small);
     }
 }

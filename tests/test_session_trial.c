@@ -11,12 +11,6 @@ enum { PROMPT = 200, MORE = 5, MOST = 512 };
 
 static const char *const models[] = {"llama", "gemma3"};
 
-static void make_text(const small_model *small, int32_t *tokens, int64_t count)
-{
-    for (int64_t t = 0; t < count; t++)
-        tokens[t] = small->tokens[(t * 7 + t / 31) % small->count];
-}
-
 static void feed(heed_session *session, int64_t sequence, const int32_t *tokens, int64_t count,
                  heed_feed_kind reading, float *logits)
 {
@@ -74,7 +68,7 @@ static void policies_act_on_what_was_read_as_if_they_had_read_it(void **state)
         int32_t tokens[PROMPT + MORE];
         heed_trials trials;
         open_small(&small, models[m], true);
-        make_text(&small, tokens, PROMPT + MORE);
+        small_text(&small, tokens, PROMPT + MORE);
         heed_session *session = read_once(&small, tokens, &trials);
         for (size_t i = 0; i < sizeof specs / sizeof *specs; i++) {
             must(heed_session_share(session, 0, 1, PROMPT));
@@ -100,7 +94,7 @@ static void what_two_policies_left_makes_a_mix(void **state)
         heed_trials trials;
         double bytes = 0.0, parts = 0.0;
         open_small(&small, models[m], true);
-        make_text(&small, tokens, PROMPT + MORE);
+        small_text(&small, tokens, PROMPT + MORE);
         heed_session *session = read_once(&small, tokens, &trials);
         for (int64_t p = 0; p < 2; p++) {
             must(heed_trials_change(&trials, part[p]));
@@ -139,7 +133,7 @@ static void what_cannot_be_tried_is_refused_and_changes_nothing(void **state)
     int32_t tokens[PROMPT + MORE];
     heed_trials trials;
     open_small(&small, "llama", true);
-    make_text(&small, tokens, PROMPT + MORE);
+    small_text(&small, tokens, PROMPT + MORE);
     heed_session *session = read_once(&small, tokens, &trials);
     must(heed_trials_change(&trials, "cache=h2o(share=0.3)"));
     for (size_t i = 0; i < sizeof specs / sizeof *specs; i++)

@@ -6,13 +6,6 @@
 
 enum { LONG = 1000 };
 
-/* A long text of a small model's tokens. */
-static void make_text(const small_model *small, int32_t *tokens, int64_t count)
-{
-    for (int64_t t = 0; t < count; t++)
-        tokens[t] = small->tokens[(t * 7 + t / 31) % small->count];
-}
-
 /* The logits of the last token, after feeding in pieces of the given size. */
 static void read_text(heed_session *session, int64_t sequence, const int32_t *tokens, int64_t count,
                       int64_t step, float *logits)
@@ -43,7 +36,7 @@ static void dropping_keys_behind_a_window_changes_no_bit(void **state)
         small_model small;
         open_small(&small, models[m], true);
         static int32_t tokens[LONG];
-        make_text(&small, tokens, LONG);
+        small_text(&small, tokens, LONG);
         heed_session_options options = {
             .context = LONG + 1, .attention = specs[m], .chunk = 100, .threads = 1};
         heed_session *dropping = new_session(small.model, &options);
@@ -80,7 +73,7 @@ static void bytes_stay_the_same_behind_the_window(void **state)
     heed_session_get_info(session, &info);
     assert_true(info.limit > 1 << 20);
     static int32_t tokens[LONG];
-    make_text(&small, tokens, LONG);
+    small_text(&small, tokens, LONG);
     float *logits = malloc((size_t)small.columns * sizeof *logits);
     size_t most = 0, early = 0;
     for (int64_t t = 0; t < 4000; t++) {
@@ -112,7 +105,7 @@ static void a_session_that_needs_all_keys_ends_at_its_context(void **state)
     heed_session_get_info(session, &info);
     assert_int_equal(info.limit, 64);
     static int32_t tokens[65];
-    make_text(&small, tokens, 65);
+    small_text(&small, tokens, 65);
     assert_int_equal(heed_feed(session, &(heed_feed_item){.tokens = tokens, .count = 65}, 1, NULL),
                      HEED_INVALID);
     heed_session_free(session);
@@ -132,7 +125,7 @@ static void a_shared_prefix_gives_the_same_bits(void **state)
         small_model small;
         open_small(&small, models[m], true);
         static int32_t tokens[LONG];
-        make_text(&small, tokens, LONG);
+        small_text(&small, tokens, LONG);
         heed_session *session = new_session(
             small.model, &(heed_session_options){.context = 700, .sequences = 3, .chunk = 90, .threads = 1});
         const size_t columns = (size_t)small.columns;
@@ -170,7 +163,7 @@ static void a_cut_behind_what_was_dropped_is_refused(void **state)
     small_model small;
     open_small(&small, "qwen2_window", true);
     static int32_t tokens[LONG];
-    make_text(&small, tokens, LONG);
+    small_text(&small, tokens, LONG);
     heed_session *session = new_session(small.model, &(heed_session_options){.context = LONG, .threads = 1});
     float *logits = malloc((size_t)small.columns * sizeof *logits);
     read_text(session, 0, tokens, 1000, 1000, logits);
@@ -192,7 +185,7 @@ static void summaries_beside_the_keys_choose_the_same_pages(void **state)
     small_model small;
     open_small(&small, "llama", true);
     static int32_t tokens[LONG];
-    make_text(&small, tokens, LONG);
+    small_text(&small, tokens, LONG);
     const heed_session_options options = {.context = LONG,
                                           .sequences = 2,
                                           .chunk = 90,

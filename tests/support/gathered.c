@@ -160,3 +160,16 @@ void gathered_match(const gathered *g, const char *what, bool backward)
     match(what, "dk", g->got_dk, g->dk, K);
     match(what, "dv", g->got_dv, g->dv, K);
 }
+
+void gathered_expect_got(gathered *g)
+{
+    for (int64_t n = 0; n < g->batch * g->heads * g->queries * g->dim; n++)
+        g->out[n] = (double)g->got_out[n];
+}
+
+void gathered_refuse(gathered *g, const char *spec, heed_status status, const char *says)
+{
+    const heed_status got = gathered_run(g, spec, HEED_ISA_AUTO, 1, false, NULL);
+    if (got == HEED_OK || (status != HEED_OK && got != status) || !strstr(heed_message(), says))
+        fail_msg("%s: status %d, %s", spec, got, got ? heed_message() : "not refused");
+}

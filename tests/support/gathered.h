@@ -56,4 +56,9 @@ heed_status gathered_run(gathered *g, const char *spec, heed_isa isa, int thread
 /* What was got against what is expected; fails with the numbers that differ. */
 void gathered_match(const gathered *g, const char *what, bool backward);
 
+/* What was got becomes what is expected of the output. */
+void gathered_expect_got(gathered *g);
+/* A spec must be refused, with this status (HEED_OK: any), in a sentence that holds `says`. */
+void gathered_refuse(gathered *g, const char *spec, heed_status status, const char *says);
+
 #endif

@@ -45,3 +45,12 @@ heed_status read_piece(gathered *g, const char *spec, int64_t first, int64_t cou
     heed_plan_free(plan);
     return status;
 }
+
+void read_pieces(gathered *g, const char *spec, const int64_t *pieces, size_t count, int64_t room,
+                 heed_memory *memory)
+{
+    int64_t first = 0;
+    for (size_t n = 0; n < count; first += pieces[n++])
+        if (read_piece(g, spec, first, pieces[n], room, memory))
+            fail_msg("%s", heed_message());
+}

@@ -11,4 +11,8 @@
 heed_status read_piece(gathered *g, const char *spec, int64_t first, int64_t count, int64_t room,
                        heed_memory *memory);
 
+/* All of them one after the other from the first query on, none of which may fail. */
+void read_pieces(gathered *g, const char *spec, const int64_t *pieces, size_t count, int64_t room,
+                 heed_memory *memory);
+
 #endif

@@ -36,6 +36,21 @@ void close_small(small_model *small)
     golden_free(&small->golden);
 }
 
+void small_text(const small_model *small, int32_t *tokens, int64_t count)
+{
+    for (int64_t t = 0; t < count; t++)
+        tokens[t] = small->tokens[(t * 7 + t / 31) % small->count];
+}
+
+void must_refuse(const small_model *small, const char *spec, int64_t context, const char *says)
+{
+    heed_session *session;
+    const heed_status status = heed_session_create(
+        &session, small->model, &(heed_session_options){.context = context, .attention = spec});
+    if (!status || !strstr(heed_message(), says))
+        fail_msg("%s: %s", spec, status ? heed_message() : "not refused");
+}
+
 heed_session *new_session(const heed_model *model, const heed_session_options *options)
 {
     heed_session *session = NULL;

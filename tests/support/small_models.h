@@ -34,6 +34,12 @@ float *feed_all(heed_session *session, const heed_model *model, const int32_t *t
 /* Feeding must succeed; the message is shown when it does not. */
 void must(heed_status status);
 
+/* A long text of a small model's tokens. */
+void small_text(const small_model *small, int32_t *tokens, int64_t count);
+
+/* A session of this context with this attention must be refused, in a sentence that holds `says`. */
+void must_refuse(const small_model *small, const char *spec, int64_t context, const char *says);
+
 /* Largest |a - b|. */
 double farthest(const float *a, const float *b, int64_t n);
 
