@@ -66,11 +66,7 @@ static heed_status read_on(const policy_bench *b, subject *s, int64_t count)
 
 static double seconds(const policy_bench *b)
 {
-    struct timespec time;
-    if (b->options->threads != 1)
-        return heed_seconds();
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
-    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+    return b->options->threads == 1 ? heed_processor_seconds() : heed_seconds();
 }
 
 static heed_status write_one(const policy_bench *b, subject *s)

@@ -27,13 +27,6 @@ typedef struct subject {
     heed_optimiser *optimiser; /* NULL: none */
 } subject;
 
-static double processor_seconds(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-
 static heed_status make_decoder(subject *s, const bench_options *o)
 {
     const heed_transformer model = {.batch = BATCH,
@@ -94,14 +87,14 @@ static void drop(subject *s)
 
 static heed_status step(subject *s, timed *best)
 {
-    const double wall = heed_seconds(), cpu = processor_seconds();
+    const double wall = heed_seconds(), cpu = heed_processor_seconds();
     heed_graph_training(s->graph, true, 0);
     TRY(heed_graph_forward(s->graph));
     TRY(heed_graph_backward(s->graph, 1.0f, false));
     if (s->optimiser)
         heed_optimiser_step(s->optimiser, 1.0f, 1.0f);
     best->wall = fmin(best->wall, heed_seconds() - wall);
-    best->cpu = fmin(best->cpu, processor_seconds() - cpu);
+    best->cpu = fmin(best->cpu, heed_processor_seconds() - cpu);
     return HEED_OK;
 }
 
@@ -109,9 +102,9 @@ static heed_status step(subject *s, timed *best)
  * machine is left out. */
 static double peak_by_processor(void)
 {
-    const double wall = heed_seconds(), cpu = processor_seconds();
+    const double wall = heed_seconds(), cpu = heed_processor_seconds();
     const double flops = bench_measure_flops(1) * (heed_seconds() - wall);
-    return flops / (processor_seconds() - cpu);
+    return flops / (heed_processor_seconds() - cpu);
 }
 
 static double numbers_of(const subject *s)

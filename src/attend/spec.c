@@ -198,21 +198,13 @@ void heed_spec_free(heed_spec *spec)
     free(spec);
 }
 
-static bool holds(const heed_ranges *ranges, int64_t index)
-{
-    bool found = ranges->count == 0;
-    for (int i = 0; i < ranges->count && !found; i++)
-        found = index >= ranges->range[i][0] && index <= ranges->range[i][1];
-    return found;
-}
-
 void heed_spec_clauses(const heed_spec *spec, int64_t layer, int64_t head, int root[HEED_STAGES])
 {
     for (int stage = 0; stage < HEED_STAGES; stage++)
         root[stage] = HEED_ABSENT;
     for (int g = 0; g < spec->groups; g++) {
         const heed_group *group = &spec->group[g];
-        if (!holds(&group->layers, layer) || !holds(&group->heads, head))
+        if (!heed_ranges_hold(&group->layers, layer) || !heed_ranges_hold(&group->heads, head))
             continue;
         for (int stage = 0; stage < HEED_STAGES; stage++)
             if (group->root[stage] != HEED_ABSENT)

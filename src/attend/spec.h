@@ -29,6 +29,15 @@ typedef struct heed_ranges {
 
 enum { HEED_ABSENT = -1, HEED_NONE = -2 };
 
+/* Whether a number is in them. */
+static inline bool heed_ranges_hold(const heed_ranges *ranges, int64_t number)
+{
+    bool found = ranges->count == 0;
+    for (int i = 0; i < ranges->count && !found; i++)
+        found = number >= ranges->range[i][0] && number <= ranges->range[i][1];
+    return found;
+}
+
 typedef struct heed_group {
     heed_ranges layers, heads;
     int root[HEED_STAGES];   /* node of each clause, HEED_ABSENT where there is none, HEED_NONE for

@@ -53,18 +53,10 @@ heed_session_options cli_session_options(const cli_language *use, int64_t contex
                                   .threads = (int)use->threads};
 }
 
-static bool in_ranges(const heed_ranges *ranges, int64_t i)
-{
-    bool in = !ranges->count;
-    for (int r = 0; r < ranges->count; r++)
-        in |= i >= ranges->range[r][0] && i <= ranges->range[r][1];
-    return in;
-}
-
 static bool replaced(const heed_spec *spec, heed_stage stage, int64_t layer)
 {
     for (int g = 0; g < spec->groups; g++)
-        if (spec->group[g].root[stage] != HEED_ABSENT && in_ranges(&spec->group[g].layers, layer))
+        if (spec->group[g].root[stage] != HEED_ABSENT && heed_ranges_hold(&spec->group[g].layers, layer))
             return true;
     return false;
 }

@@ -23,13 +23,6 @@ typedef struct tenth {
     double cache, away, memory;
 } tenth;
 
-static double cpu_seconds(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-
 /* Bytes that the process has in memory; NAN where the system does not tell. */
 static double memory_now(void)
 {
@@ -81,7 +74,7 @@ static heed_status read_part(perplexity_run *run, const perplexity_options *o, i
                              cli_progress *progress)
 {
     const int64_t from = o->stream * p / PARTS, to = o->stream * (p + 1) / PARTS;
-    const double start = heed_seconds(), cpu = cpu_seconds();
+    const double start = heed_seconds(), cpu = heed_processor_seconds();
     for (int64_t place = from, n; place < to && !cli_interrupted(); place += n) {
         n = to - place < PIECE ? to - place : PIECE;
         cli_progress_show(progress, (double)place, (double)o->stream);
@@ -91,7 +84,7 @@ static heed_status read_part(perplexity_run *run, const perplexity_options *o, i
     heed_session_usage usage;
     heed_session_get_usage(run->session, &usage);
     part->seconds = heed_seconds() - start;
-    part->cpu = cpu_seconds() - cpu;
+    part->cpu = heed_processor_seconds() - cpu;
     part->cache = (double)usage.bytes;
     part->away = (double)usage.offloaded_bytes;
     part->memory = memory_now();

@@ -2,6 +2,7 @@
 #include "base/try.h"
 #include "cli/language.h"
 #include "eval/divergence.h"
+#include "eval/score.h"
 #include "eval/sculptor.h"
 
 #include <stdlib.h>
@@ -98,14 +99,6 @@ static heed_status sculpt(sculpt_run *run)
     return run_calls(run);
 }
 
-static int32_t likeliest(const float *logits, int64_t count)
-{
-    int64_t best = 0;
-    for (int64_t i = 1; i < count; i++)
-        best = logits[i] > logits[best] ? i : best;
-    return (int32_t)best;
-}
-
 static heed_status read_on(sculpt_run *run, int32_t token)
 {
     return heed_feed(heed_sculptor_session(run->sculptor),
@@ -136,7 +129,7 @@ static heed_status write_answer(sculpt_run *run)
         TRY(weigh_answer(run));
     TRY(heed_sculptor_ask(run->sculptor, run->question.id, run->question.count, run->logits));
     for (int64_t n = 0; n < run->options.most; n++) {
-        const int32_t token = likeliest(run->logits, run->info.vocabulary);
+        const int32_t token = heed_likeliest(run->logits, run->info.vocabulary);
         if (heed_token_ends(tokenizer, token))
             break;
         const size_t here = heed_detokenize(&d, token, NULL, 0);

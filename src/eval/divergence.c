@@ -95,7 +95,7 @@ double heed_divergence_mean(const heed_divergence *all)
     return all->positions ? all->kl_sum / (double)all->positions : 0.0;
 }
 
-static int by_size(const void *a, const void *b)
+int heed_by_size(const void *a, const void *b)
 {
     const double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
@@ -105,7 +105,7 @@ double heed_divergence_quantile(heed_divergence *all, double q)
 {
     if (!all->positions)
         return 0.0;
-    qsort(all->kl, (size_t)all->positions, sizeof *all->kl, by_size);
+    qsort(all->kl, (size_t)all->positions, sizeof *all->kl, heed_by_size);
     const int64_t at = (int64_t)ceil(q * (double)all->positions) - 1;
     return all->kl[at < 0 ? 0 : at < all->positions ? at : all->positions - 1];
 }

@@ -42,4 +42,7 @@ double heed_divergence_perplexity(const heed_divergence *all, int which);
 /* Standard error of that perplexity. */
 double heed_divergence_error(const heed_divergence *all, int which);
 
+/* Orders doubles by size, for qsort. */
+int heed_by_size(const void *a, const void *b);
+
 #endif

@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-static int32_t likeliest(const float *logits, int64_t vocabulary)
+int32_t heed_likeliest(const float *logits, int64_t vocabulary)
 {
     int64_t top = 0;
     for (int64_t i = 1; i < vocabulary; i++)
@@ -14,7 +14,7 @@ static int32_t likeliest(const float *logits, int64_t vocabulary)
 void heed_score_token(heed_score *score, const float *logits, int64_t vocabulary,
                       const heed_question *question, const int32_t *answer, int64_t i, bool *missed)
 {
-    const bool right = likeliest(logits, vocabulary) == answer[i];
+    const bool right = heed_likeliest(logits, vocabulary) == answer[i];
     if (i == 0 && question->rivals) {
         bool chosen = true;
         for (int r = 0; r < question->rivals; r++)

@@ -12,6 +12,9 @@ typedef struct heed_score {
     double nll;              /* -log of the probability of all tokens */
 } heed_score;
 
+/* The least number of the largest logits. */
+int32_t heed_likeliest(const float *logits, int64_t vocabulary);
+
 /* Token number `i` of a question's answer, by the logits that stand before it. Of equal logits the token with
  * the least number is the likeliest. Tokens of an answer come in order. `missed`: whether one before it was
  * not the likeliest; kept up to date. */

@@ -110,15 +110,9 @@ static heed_status make_units(weighing *w, heed_selection *s)
     return HEED_OK;
 }
 
-static int compare_numbers(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 double heed_percentile(double *x, int64_t count, double percent)
 {
-    qsort(x, (size_t)count, sizeof *x, compare_numbers);
+    qsort(x, (size_t)count, sizeof *x, heed_by_size);
     const double place = percent / 100.0 * (double)(count - 1);
     const int64_t below = (int64_t)place, above = below + 1 < count ? below + 1 : below;
     return x[below] + (place - (double)below) * (x[above] - x[below]);

@@ -5,14 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool holds(const heed_ranges *ranges, int64_t index)
-{
-    bool found = ranges->count == 0;
-    for (int i = 0; i < ranges->count && !found; i++)
-        found = index >= ranges->range[i][0] && index <= ranges->range[i][1];
-    return found;
-}
-
 static int shifted(int root, int by)
 {
     return root < 0 ? root : root + by;
@@ -34,7 +26,7 @@ static void merge(heed_spec *merged, const heed_spec *own, const heed_spec *over
     merged->groups = 1;
     for (int g = 0; g < over->groups; g++) {
         const heed_group *group = &over->group[g];
-        if (!holds(&group->layers, layer))
+        if (!heed_ranges_hold(&group->layers, layer))
             continue;
         heed_group *to = &merged->group[0];
         if (group->heads.count) {

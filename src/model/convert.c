@@ -1,4 +1,5 @@
 #include "model/convert.h"
+#include "base/text.h"
 #include "model/convert_rows.h"
 
 heed_status heed_convert(const heed_model_file *file, const char *path, const heed_convert_options *options,

@@ -1,4 +1,5 @@
 /* GGUF to GGUF: the same metadata, matrices of another type; parts become one file. */
+#include "base/text.h"
 #include "base/try.h"
 #include "model/convert_rows.h"
 #include "model/gguf_write.h"

@@ -7,12 +7,6 @@
 #include "model/gguf_write.h"
 #include <string.h>
 
-static inline bool heed_ends_with(const char *name, const char *ending)
-{
-    const size_t length = strlen(name), end = strlen(ending);
-    return length >= end && !strcmp(name + length - end, ending);
-}
-
 /* A tensor and what it becomes. */
 typedef struct heed_conversion {
     const heed_model_tensor *from;

@@ -1,4 +1,5 @@
 /* Which files of a folder are the model. */
+#include "base/text.h"
 #include "base/try.h"
 #include "model/file_folder.h"
 
@@ -41,12 +42,6 @@ static int compare_text(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-static bool ends_with(const char *name, const char *ending)
-{
-    const size_t length = strlen(name), end = strlen(ending);
-    return length >= end && !strcmp(name + length - end, ending);
-}
-
 /* Names in the folder with this ending, sorted. */
 static heed_status list_folder(const heed_model_file *file, const char *ending, heed_file_names *names)
 {
@@ -55,7 +50,7 @@ static heed_status list_folder(const heed_model_file *file, const char *ending, 
     if (!directory)
         return heed_fail(HEED_IO, "%s: cannot be opened: %s", file->shown, strerror(errno));
     for (struct dirent *entry; !status && (entry = readdir(directory));)
-        if (*entry->d_name != '.' && ends_with(entry->d_name, ending))
+        if (*entry->d_name != '.' && heed_ends_with(entry->d_name, ending))
             status = heed_names_append(names, entry->d_name);
     closedir(directory);
     if (names->count > 1)

@@ -9,6 +9,7 @@
 #include "model/session.h"
 
 #include <float.h>
+#include <heed/maths.h>
 #include <string.h>
 
 static const char whole_text[] = "\n\nRepeat the previous text exactly.\n\n";
@@ -78,13 +79,6 @@ void heed_repeat_free(heed_repeat *repeat)
     heed_tokens_free(&repeat->part);
 }
 
-static uint32_t bits_of(float x)
-{
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    return bits;
-}
-
 /* Keys that the sequence itself holds lie at the front of the spare sequence's lists too. */
 static void take_weights(void *context, int64_t layer, int64_t sequence, const heed_weights_tile *tile)
 {
@@ -100,7 +94,7 @@ static void take_weights(void *context, int64_t layer, int64_t sequence, const h
             const float weight = tile->weight[r * tile->stride + j];
             most = weight > most ? weight : most;
         }
-        const uint32_t bits = bits_of(most);
+        const uint32_t bits = heed_bits_of_float(most);
         uint32_t before = atomic_load_explicit(&largest[tile->key0 + j], memory_order_relaxed);
         while (bits > before && !atomic_compare_exchange_weak(&largest[tile->key0 + j], &before, bits))
             continue;

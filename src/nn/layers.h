@@ -110,6 +110,9 @@ heed_variable heed_layer_encoder(heed_graph *graph, const heed_transformer *deco
 heed_variable heed_layer_patches(heed_graph *graph, const heed_transformer *model,
                                  heed_transformer_nodes *nodes);
 
+/* A recurrence with as many kv heads as heads, and nothing to read yet but q, k and v. */
+heed_nn_recurrence heed_layer_recurrence(const heed_transformer *model, int64_t layer, const char *spec);
+
 /* What layers by a form are put together from; parts.c. B, N, H, d: batch, context, heads, head_dim. */
 heed_variable heed_part_map(const heed_layer_call *call, const char *part, heed_variable x, int64_t out);
 heed_variable heed_part_out(const heed_layer_call *call, heed_variable y); /* o_proj: to [B, N, width] */

@@ -98,9 +98,19 @@ heed_status heed_base_write(const heed_base *base, heed_parameters *parameters, 
 /* adapter_model.safetensors and adapter_config.json, as PEFT has them. */
 heed_status heed_lora_write(const heed_base *base, heed_parameters *parameters, const heed_base_learn *learn,
                             const char *folder);
-/* params.safetensors with parameters of forms ("blk.3.normalise.sink.b"), for --params. *count: how many
- * there are; none writes no file. */
-heed_status heed_forms_write(heed_parameters *parameters, const char *folder, int *count);
+enum { HEED_TRAIN_PATH = 1200 };
+/* "folder/name" */
+heed_status heed_train_path(char path[HEED_TRAIN_PATH], const char *folder, const char *name);
+
+/* The layer of a form's parameter and what plans call it, as "normalise.sink.b"; NULL: it is none of a form.
+ */
+typedef const char *heed_form_parameter(const char *name, long long *layer);
+/* Of parameters beside a base, which are called as "blk.3.normalise.sink.b". */
+const char *heed_base_form_parameter(const char *name, long long *layer);
+/* params.safetensors with parameters of forms, for --params. *count: how many there are; none writes no file.
+ */
+heed_status heed_forms_write(heed_parameters *parameters, heed_form_parameter *form_parameter,
+                             const char *folder, int *count);
 /* Values from such a file for parameters that are there. HEED_FORMAT where one does not fit. */
 heed_status heed_forms_read(heed_parameters *parameters, const char *path);
 /* From the file that lies beside a model whose config.json says its attention; those that it does not have

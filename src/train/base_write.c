@@ -13,11 +13,9 @@
 #include <string.h>
 #include <sys/stat.h>
 
-enum { PATH = 1200 };
-
-static heed_status join(char path[PATH], const char *folder, const char *name)
+heed_status heed_train_path(char path[HEED_TRAIN_PATH], const char *folder, const char *name)
 {
-    if (snprintf(path, PATH, "%s/%s", folder, name) >= PATH)
+    if (snprintf(path, HEED_TRAIN_PATH, "%s/%s", folder, name) >= HEED_TRAIN_PATH)
         return heed_fail(HEED_INVALID, "%.60s...: the path is too long", folder);
     return HEED_OK;
 }
@@ -109,8 +107,8 @@ static heed_status write_gguf(writer *w, const char *folder)
     const heed_model_file *file = w->base->file;
     heed_gguf_tensor *tensors = calloc((size_t)file->tensors + 1, sizeof *tensors);
     heed_gguf_keys keys = {0};
-    char path[PATH];
-    heed_status status = tensors ? join(path, folder, "model.gguf")
+    char path[HEED_TRAIN_PATH];
+    heed_status status = tensors ? heed_train_path(path, folder, "model.gguf")
                                  : heed_fail(HEED_NO_MEMORY, "no memory for %d tensors", file->tensors);
     for (int i = 0; i < file->tensors && !status; i++)
         status = heed_convert_describe(&file->tensor[i], w->of[i] ? HEED_F32 : HEED_TYPES, &tensors[i]);
@@ -127,9 +125,9 @@ static heed_status write_gguf(writer *w, const char *folder)
 
 static heed_status write_text(const char *folder, const char *name, const char *text, size_t size)
 {
-    char path[PATH];
+    char path[HEED_TRAIN_PATH];
     heed_output output = {.descriptor = -1};
-    TRY(join(path, folder, name));
+    TRY(heed_train_path(path, folder, name));
     char *slash = strrchr(path, '/');
     if (strchr(name, '/')) { /* "1_Pooling/config.json" */
         *slash = 0;
@@ -147,8 +145,8 @@ static heed_status write_folder(writer *w, const char *folder)
     static const char *const metadata[] = {"format", "pt", NULL};
     const heed_model_file *file = w->base->file;
     heed_named_tensor *named = calloc((size_t)file->tensors + 1, sizeof *named);
-    char path[PATH];
-    heed_status status = named ? join(path, folder, "model.safetensors")
+    char path[HEED_TRAIN_PATH];
+    heed_status status = named ? heed_train_path(path, folder, "model.safetensors")
                                : heed_fail(HEED_NO_MEMORY, "no memory for %d tensors", file->tensors);
     for (int i = 0; i < file->tensors && !status; i++) {
         const heed_model_tensor *from = &file->tensor[i];
@@ -232,11 +230,11 @@ heed_status heed_lora_write(const heed_base *base, heed_parameters *parameters, 
 {
     static const char *const metadata[] = {"format", "pt", NULL};
     const int count = heed_parameters_count(parameters);
-    char path[PATH];
+    char path[HEED_TRAIN_PATH];
     int written = 0;
     heed_named_tensor *named = calloc((size_t)count + 1, sizeof *named);
     char(*name)[160] = calloc((size_t)count + 1, sizeof *name);
-    heed_status status = named && name ? join(path, folder, "adapter_model.safetensors")
+    heed_status status = named && name ? heed_train_path(path, folder, "adapter_model.safetensors")
                                        : heed_fail(HEED_NO_MEMORY, "no memory to write an adapter");
     for (int i = 0; i < count && !status; i++) {
         const heed_parameter *p = heed_parameters_at(parameters, i);
@@ -254,31 +252,38 @@ heed_status heed_lora_write(const heed_base *base, heed_parameters *parameters, 
     return status ? status : write_adapter_config(base, parameters, learn, folder);
 }
 
-heed_status heed_forms_write(heed_parameters *parameters, const char *folder, int *count)
+const char *heed_base_form_parameter(const char *name, long long *layer)
 {
-    heed_params params = {0};
-    char path[PATH];
-    heed_status status = join(path, folder, "params.safetensors");
+    char *end;
+    if (strncmp(name, "blk.", 4) != 0)
+        return NULL;
+    *layer = strtoll(name + 4, &end, 10);
+    return end + 1;
+}
+
+heed_status heed_forms_write(heed_parameters *parameters, heed_form_parameter *form_parameter,
+                             const char *folder, int *count)
+{
+    heed_params *params = calloc(1, sizeof *params);
+    char path[HEED_TRAIN_PATH];
+    heed_status status = params ? heed_train_path(path, folder, "params.safetensors")
+                                : heed_fail(HEED_NO_MEMORY, "no memory for parameters of forms");
     *count = 0;
     for (int i = 0; i < heed_parameters_count(parameters) && !status; i++) {
         const heed_parameter *p = heed_parameters_at(parameters, i);
+        long long layer;
         heed_tensor *tensor;
-        char *end;
-        if (strncmp(p->name, "blk.", 4) != 0)
+        const char *name = form_parameter(p->name, &layer);
+        if (!name)
             continue;
-        const long long layer = strtoll(p->name + 4, &end, 10);
-        status = heed_params_add(&params, layer, end + 1, p->rank, p->shape, &tensor);
+        status = heed_params_add(params, layer, name, p->rank, p->shape, &tensor);
         if (!status)
             memcpy(tensor->data, p->value, (size_t)p->count * sizeof *p->value);
         ++*count;
     }
     if (!status && *count)
-        status = heed_params_save(&params, path);
-    for (int i = 0; i < params.count; i++) {
-        free(params.tensor[i].name);
-        free(params.tensor[i].tensor.data);
-    }
-    free(params.tensor);
+        status = heed_params_save(params, path);
+    heed_params_free(params);
     return status;
 }
 

@@ -1,6 +1,7 @@
 #include "train/data.h"
 #include "attend/spec_reader.h"
 #include "base/npy.h"
+#include "base/text.h"
 #include "base/try.h"
 #include "model/safetensors.h"
 
@@ -240,15 +241,9 @@ static heed_status read_text(heed_data *data, const char *path, const heed_token
     return status;
 }
 
-static bool ends_with(const char *path, const char *ending)
-{
-    const size_t length = strlen(path), end = strlen(ending);
-    return length >= end && !strcmp(path + length - end, ending);
-}
-
 bool heed_data_is_packed(const char *path)
 {
-    return ends_with(path, ".safetensors") || ends_with(path, ".npy");
+    return heed_ends_with(path, ".safetensors") || heed_ends_with(path, ".npy");
 }
 
 /* Fields that every record must have. */
@@ -299,7 +294,7 @@ heed_status heed_data_text(heed_data *data, const char *path, const heed_tokeniz
                            double held_out)
 {
     if (heed_data_is_packed(path)) {
-        TRY(ends_with(path, ".npy") ? read_array(data, path) : read_packed(data, path));
+        TRY(heed_ends_with(path, ".npy") ? read_array(data, path) : read_packed(data, path));
         data->held_out = (int64_t)((double)data->tokens * held_out);
     } else {
         TRY(read_text(data, path, tokenizer, held_out));

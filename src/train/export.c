@@ -3,8 +3,8 @@
 #include "base/output.h"
 #include "base/try.h"
 #include "model/config.h"
-#include "model/params.h"
 #include "model/safetensors.h"
+#include "train/base.h"
 #include "train/trainer.h"
 
 #include <heed/attend.h>
@@ -14,14 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PATH = 1200, SPEC = 2048 };
-
-static heed_status join(char path[PATH], const char *folder, const char *name)
-{
-    if (snprintf(path, PATH, "%s/%s", folder, name) >= PATH)
-        return heed_fail(HEED_INVALID, "%.60s...: the path is too long", folder);
-    return HEED_OK;
-}
+enum { SPEC = 2048 };
 
 /* "model.layers.3.self_attn.normalise.sink.sink" is a form's parameter, of layer 3; NULL: it is none. */
 static const char *form_parameter(const char *name, long long *layer)
@@ -43,41 +36,22 @@ static const char *form_parameter(const char *name, long long *layer)
 /* Parameters of forms lie beside the model, as --params takes them. */
 static heed_status write_forms(heed_trainer *trainer, const char *folder)
 {
-    heed_parameters *parameters = heed_trainer_parameters(trainer);
-    heed_params params = {0};
-    char path[PATH];
-    heed_status status = join(path, folder, "params.safetensors");
+    int count;
     heed_trainer_swap(trainer);
-    for (int i = 0; i < heed_parameters_count(parameters) && !status; i++) {
-        const heed_parameter *p = heed_parameters_at(parameters, i);
-        long long layer;
-        heed_tensor *tensor;
-        const char *name = form_parameter(p->name, &layer);
-        if (!name)
-            continue;
-        status = heed_params_add(&params, layer, name, p->rank, p->shape, &tensor);
-        if (!status)
-            memcpy(tensor->data, p->value, (size_t)p->count * sizeof *p->value);
-    }
+    const heed_status status =
+        heed_forms_write(heed_trainer_parameters(trainer), form_parameter, folder, &count);
     heed_trainer_swap(trainer);
-    if (!status && params.count)
-        status = heed_params_save(&params, path);
-    for (int i = 0; i < params.count; i++) {
-        free(params.tensor[i].name);
-        free(params.tensor[i].tensor.data);
-    }
-    free(params.tensor);
     return status;
 }
 
 /* `apart`: parameters of forms go elsewhere. */
 static heed_status write_weights(heed_trainer *trainer, const char *folder, bool apart)
 {
-    char path[PATH];
+    char path[HEED_TRAIN_PATH];
     heed_parameters *parameters = heed_trainer_parameters(trainer);
     const int count = heed_parameters_count(parameters);
     static const char *const metadata[] = {"format", "pt", NULL};
-    TRY(join(path, folder, "model.safetensors"));
+    TRY(heed_train_path(path, folder, "model.safetensors"));
     heed_named_tensor *named = calloc((size_t)count + 1, sizeof *named);
     if (!named)
         return heed_fail(HEED_NO_MEMORY, "%s: no memory to write it", path);
@@ -98,13 +72,13 @@ static heed_status write_weights(heed_trainer *trainer, const char *folder, bool
 
 static heed_status write_json(const char *folder, const char *name, cJSON *root)
 {
-    char path[PATH];
+    char path[HEED_TRAIN_PATH];
     char *text = root ? cJSON_Print(root) : NULL;
     heed_output output = {.descriptor = -1};
     cJSON_Delete(root);
     if (!text)
         return heed_fail(HEED_NO_MEMORY, "%s/%s: no memory to write it", folder, name);
-    heed_status status = join(path, folder, name);
+    heed_status status = heed_train_path(path, folder, name);
     if (!status)
         status = heed_output_open(&output, path);
     if (!status)
@@ -263,14 +237,14 @@ static heed_status write_bytes_tokenizer(const char *folder)
 /* tokenizer.json of a folder, or such a file itself. */
 static heed_status copy_tokenizer(const char *from, const char *folder)
 {
-    char path[PATH], to[PATH], buffer[1 << 14];
+    char path[HEED_TRAIN_PATH], to[HEED_TRAIN_PATH], buffer[1 << 14];
     const size_t length = strlen(from);
     const bool is_file = length > 5 && !strcmp(from + length - 5, ".json");
     heed_output output = {.descriptor = -1};
-    TRY(is_file ? join(path, from, "") : join(path, from, "tokenizer.json"));
+    TRY(is_file ? heed_train_path(path, from, "") : heed_train_path(path, from, "tokenizer.json"));
     if (is_file)
         path[length] = 0;
-    TRY(join(to, folder, "tokenizer.json"));
+    TRY(heed_train_path(to, folder, "tokenizer.json"));
     FILE *file = fopen(path, "rb");
     if (!file)
         return heed_fail(HEED_IO, "%s: there is no tokenizer.json to copy beside the model", from);
@@ -297,7 +271,7 @@ static heed_status export_base(heed_trainer *trainer, const char *folder)
     if (!status && learn.learn != HEED_LEARN_FORMS && !(lora && config->lora_write == HEED_LORA_ADAPTER))
         status = heed_base_write(base, parameters, &learn, folder);
     if (!status)
-        status = heed_forms_write(parameters, folder, &forms);
+        status = heed_forms_write(parameters, heed_base_form_parameter, folder, &forms);
     heed_trainer_swap(trainer);
     return status;
 }

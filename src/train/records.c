@@ -1,5 +1,6 @@
 #include "train/records.h"
 #include "attend/spec_reader.h"
+#include "base/text.h"
 #include "base/try.h"
 #include "train/data.h"
 
@@ -25,15 +26,9 @@ static const char *const wanted[] = {"text (or prompt, query, anchor, source)",
                                      "completion (or answer, positive, chosen, target)",
                                      "negative (or rejected)", "label (or class)", "number (or score)"};
 
-static bool ends_with(const char *path, const char *ending)
-{
-    const size_t length = strlen(path), end = strlen(ending);
-    return length >= end && !strcmp(path + length - end, ending);
-}
-
 bool heed_is_records(const char *path)
 {
-    return ends_with(path, ".jsonl") || ends_with(path, ".csv");
+    return heed_ends_with(path, ".jsonl") || heed_ends_with(path, ".csv");
 }
 
 static int field_of(const char *name)
@@ -295,9 +290,9 @@ heed_status heed_records_read(heed_records *records, const char *path, const hee
     reader r = {.records = records, .tokenizer = tokenizer, .path = path, .needs = needs};
     *records = (heed_records){.count = 0};
     TRY(heed_read_file(path, &text, &size));
-    heed_status status = strlen(text) < size       ? heed_fail(HEED_FORMAT, "%s: it holds zero bytes", path)
-                         : ends_with(path, ".csv") ? read_table(&r, text, size)
-                                                   : read_lines(&r, text, size);
+    heed_status status = strlen(text) < size ? heed_fail(HEED_FORMAT, "%s: it holds zero bytes", path)
+                         : heed_ends_with(path, ".csv") ? read_table(&r, text, size)
+                                                        : read_lines(&r, text, size);
     free(text);
     if (!status && records->count == 0)
         status = heed_fail(HEED_FORMAT, "%s: it has no records", path);

@@ -6,6 +6,7 @@
  * columns, per run of HEED_SUB keys the rows.
  */
 #include "attend/kernels/backward.h"
+#include "base/vectors.h"
 #include <string.h>
 
 #define QUERY_COPIES 8 /* most copies of dquery */
@@ -178,12 +179,6 @@ static void pair_backward(const heed_backward_work *work, back_work *mine, const
     form->form->pair_backward(form, &tile);
 }
 
-static void add_scaled(float *to, float factor, const float *from, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++)
-        to[i] += factor * from[i];
-}
-
 /* A pair hook sees one row, with zeros for the keys that are closed to it, and its key gradients count where
  * open. */
 static void careful_pair(const heed_backward_work *work, back_work *mine, const heed_query_block *query,
@@ -226,11 +221,12 @@ static void careful_products(const heed_backward_work *work, back_work *mine, co
         for (int j = first; j < last; j++) {
             if (!mine->open[i * HEED_KEYS + j])
                 continue;
-            add_scaled(mine->dvalue + j * value, mine->weight[i * HEED_KEYS + j], dout, value);
+            heed_row_add(mine->dvalue + j * value, mine->weight[i * HEED_KEYS + j], dout, value);
             if (mine->own->pair >= 0)
                 continue;
-            add_scaled(dquery, mine->dscore[i * HEED_KEYS + j], mine->keys.natural + j * row, row);
-            add_scaled(mine->dkey + j * row, mine->dscore[i * HEED_KEYS + j], query->prepared + i * row, row);
+            heed_row_add(dquery, mine->dscore[i * HEED_KEYS + j], mine->keys.natural + j * row, row);
+            heed_row_add(mine->dkey + j * row, mine->dscore[i * HEED_KEYS + j], query->prepared + i * row,
+                         row);
         }
         if (mine->own->pair >= 0)
             careful_pair(work, mine, query, i, first, last, copy);

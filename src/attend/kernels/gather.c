@@ -314,11 +314,6 @@ void heed_gather_sum(heed_gather_work *work, const heed_meeting *meeting)
     }
 }
 
-static float log_of_sum(float max, float sum)
-{
-    return sum == 0.0f ? -INFINITY : (float)((double)max + log((double)sum));
-}
-
 void heed_gather_finish(heed_gather_work *work, int64_t query0, int rows)
 {
     const heed_form_state *normalise = &work->pipeline->form[work->pipeline->normalise];
@@ -327,7 +322,7 @@ void heed_gather_finish(heed_gather_work *work, int64_t query0, int rows)
     normalise->form->finish(normalise, work->at.head, rows, &sums, work->end);
     for (int i = 0; i < rows; i++) {
         float *sum = work->sum + (query0 + i) * stride;
-        if (isnan(log_of_sum(sums.max[i], sums.sum[i])))
+        if (isnan(heed_log_of_sum(sums.max[i], sums.sum[i])))
             work->end[i].scale = work->end[i].norm = work->end[i].rest = NAN;
         for (int64_t e = 0; e < stride; e++)
             sum[e] *= work->end[i].scale;
@@ -373,8 +368,8 @@ static void write_rows(heed_gather_work *work)
         heed_gather_finish(work, i0, rows);
         for (int i = 0; i < rows; i++) {
             const int64_t n = i0 + i, row = ((int64_t)at->batch * p->heads + at->head) * p->queries + n;
-            const float own = log_of_sum(work->own_max[n], work->own_sum[n]);
-            const float lse = log_of_sum(work->max[n], work->norm_sum[n]);
+            const float own = heed_log_of_sum(work->own_max[n], work->own_sum[n]);
+            const float lse = heed_log_of_sum(work->max[n], work->norm_sum[n]);
             for (int64_t e = 0; e < stride; e++)
                 work->sum[n * stride + e] += work->total[n * stride + e];
             heed_put_row_state(run, work->pipeline, row, work->max[n], &work->end[i]);

@@ -6,6 +6,7 @@
  */
 #include "attend/kernels/backward.h"
 #include "attend/kernels/gather.h"
+#include "base/vectors.h"
 
 #include <string.h>
 
@@ -149,12 +150,6 @@ static void strip_backward(both *b, const heed_meeting *meeting, int64_t key0, i
         heed_adjust_back(own, own->adjust, own->adjusts, &tile, NULL, 0, from);
 }
 
-static void add_scaled(float *to, float factor, const float *from, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++)
-        to[i] += factor * from[i];
-}
-
 /* The products pair by pair, over pairs that count: 0 times what is not finite would be NaN. */
 static void careful_products(both *b, int rows)
 {
@@ -165,9 +160,9 @@ static void careful_products(both *b, int rows)
             const float w = back->weight[i * HEED_KEYS + j], d = back->dscore[i * HEED_KEYS + j];
             if (w == 0.0f && d == 0.0f)
                 continue;
-            add_scaled(back->dvalue + j * value, w, back->dout + i * value, value);
-            add_scaled(back->dquery + i * row, d, b->work.keys.natural + j * row, row);
-            add_scaled(back->dkey + j * row, d, back->query + i * row, row);
+            heed_row_add(back->dvalue + j * value, w, back->dout + i * value, value);
+            heed_row_add(back->dquery + i * row, d, b->work.keys.natural + j * row, row);
+            heed_row_add(back->dkey + j * row, d, back->query + i * row, row);
         }
 }
 
@@ -210,8 +205,8 @@ static void meet_block(both *b, const heed_meeting *meeting, int64_t key0, int64
     for (int i = 0; i < rows; i++) {
         const int64_t n = heed_gather_query(meeting, first + i);
         const float share = meeting->share ? meeting->share[first + i] : 1.0f;
-        add_scaled(back->dout + i * w->value_stride, share, heed_dout(w, at->batch, at->head, n),
-                   at->value_dim);
+        heed_row_add(back->dout + i * w->value_stride, share, heed_dout(w, at->batch, at->head, n),
+                     at->value_dim);
     }
     for (int i = 0; i < rows; i += HEED_STRIP) {
         heed_gather_strip strip;
@@ -231,8 +226,8 @@ static void meet_block(both *b, const heed_meeting *meeting, int64_t key0, int64
     memset(back->dquery, 0, (size_t)(HEED_BACK_BLOCK * row) * sizeof(float));
     products(b, rows);
     for (int i = 0; i < rows; i++)
-        add_scaled(heed_dquery(w, 0, at->batch, at->head, heed_gather_query(meeting, first + i)), 1.0f,
-                   back->dquery + i * row, row);
+        heed_row_add(heed_dquery(w, 0, at->batch, at->head, heed_gather_query(meeting, first + i)), 1.0f,
+                     back->dquery + i * row, row);
 }
 
 /* What came back to the packed keys goes to where they came from. */
@@ -245,15 +240,15 @@ static void store_keys(both *b, const heed_meeting *meeting, int64_t key0)
     for (int j = 0; j < b->work.keys.count; j++) {
         if (meeting->made_key) {
             const int64_t made = meeting->made + key0 + j;
-            add_scaled(back->made_key + made * at->dim, 1.0f, back->dkey + j * row, at->dim);
-            add_scaled(back->made_value + made * at->value_dim, 1.0f, back->dvalue + j * w->value_stride,
-                       at->value_dim);
+            heed_row_add(back->made_key + made * at->dim, 1.0f, back->dkey + j * row, at->dim);
+            heed_row_add(back->made_value + made * at->value_dim, 1.0f, back->dvalue + j * w->value_stride,
+                         at->value_dim);
             continue;
         }
         const int64_t key = meeting->key ? meeting->key[key0 + j] : meeting->first_key + key0 + j;
-        add_scaled(heed_dkey(w, 0, at->batch, at->kv_head, key), 1.0f, back->dkey + j * row, row);
-        add_scaled(heed_dvalue(w, 0, at->batch, at->kv_head, key), 1.0f, back->dvalue + j * w->value_stride,
-                   w->value_stride);
+        heed_row_add(heed_dkey(w, 0, at->batch, at->kv_head, key), 1.0f, back->dkey + j * row, row);
+        heed_row_add(heed_dvalue(w, 0, at->batch, at->kv_head, key), 1.0f, back->dvalue + j * w->value_stride,
+                     w->value_stride);
     }
 }
 

@@ -307,11 +307,6 @@ static void select_rows(const heed_run *run, const heed_pipeline *pipeline, heed
     }
 }
 
-static float log_sum(float max, float sum)
-{
-    return sum == 0.0f ? -INFINITY : (float)((double)max + log((double)sum));
-}
-
 static int64_t tile_begin(const heed_rows_work *work, int64_t tile)
 {
     const int64_t col = tile * HEED_ROW_TILE;
@@ -348,7 +343,7 @@ static void normalise_online(const heed_run *run, const heed_pipeline *pipeline,
     }
     form->form->finish(form, head->query.head, rows, &sums, head->end + row);
     for (int i = 0; i < rows; i++) {
-        head->lse[row + i] = log_sum(sums.max[i], sums.sum[i]);
+        head->lse[row + i] = heed_log_of_sum(sums.max[i], sums.sum[i]);
         head->norm[row + i] = head->end[row + i].norm;
         float factor = head->end[row + i].scale;
         float *weight = head->score + (row + i) * work->stride;
@@ -372,7 +367,7 @@ static float lse_of(const float *logit, int64_t n)
 #pragma omp simd reduction(+ : sum)
     for (int64_t j = 0; j < n; j++)
         sum += heed_exp(logit[j] - max);
-    return log_sum(max, sum);
+    return heed_log_of_sum(max, sum);
 }
 
 static void normalise_whole(const heed_pipeline *pipeline, heed_rows_work *work, heed_row_head *head, int row)

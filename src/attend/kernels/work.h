@@ -6,6 +6,13 @@
 #include "attend/kernels/panel.h"
 #include "attend/plan.h"
 #include "base/arena.h"
+#include <math.h>
+
+/* The logarithm of a row's sum of exponentials that were taken from its largest score. */
+static inline float heed_log_of_sum(float max, float sum)
+{
+    return sum == 0.0f ? -INFINITY : (float)((double)max + log((double)sum));
+}
 
 static inline int64_t heed_round_up(int64_t n, int64_t step)
 {

@@ -5,6 +5,7 @@
  * For scores that bring weights with them, as comate does. A weight of exactly 0 is made the least normal
  * number, since 0 says that a pair is closed.
  */
+#include "attend/normalise/alone.h"
 #include "attend/normalise/exponential.h"
 
 static inline float weight(float s)
@@ -21,18 +22,6 @@ static void online(const heed_form_state *form, heed_tile *tile, heed_row_sums *
         float *x = tile->score + i * tile->stride;
         for (int j = 0; j < tile->cols; j++)
             x[j] = weight(x[j]);
-    }
-}
-
-/* The norm is 0, or NaN where a NaN or +inf score made the row's sum NaN. */
-static void finish(const heed_form_state *form, int head, int rows, const heed_row_sums *sums,
-                   heed_row_end *end)
-{
-    (void)form, (void)head;
-    for (int i = 0; i < rows; i++) {
-        const bool number = sums->sum[i] == sums->sum[i];
-        end[i].scale = number ? 1.0f : NAN;
-        end[i].norm = number ? 0.0f : NAN;
     }
 }
 
@@ -68,7 +57,7 @@ const heed_form HEED_FORM(normalise_plain) = {
     .source = "Tay et al.: Compositional De-Attention Networks, 2019",
     .row = "000.091",
     .online = online,
-    .finish = finish,
+    .finish = heed_finish_alone,
     .weights = weights,
     .weights_backward = weights_backward,
 };

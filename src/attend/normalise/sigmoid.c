@@ -5,6 +5,7 @@
  * That bias makes the weights of M equal scores of 0 sum to about 1. Ramapuram et al.: Theory, Analysis, and
  * Best Practices for Sigmoid Self-Attention, 2024.
  */
+#include "attend/normalise/alone.h"
 #include "attend/normalise/exponential.h"
 
 /* Known only tile by tile, because sequences of a batch may differ in length. */
@@ -25,18 +26,6 @@ static void online(const heed_form_state *form, heed_tile *tile, heed_row_sums *
         float *x = tile->score + i * tile->stride;
         for (int j = 0; j < cols; j++)
             x[j] = heed_sigmoid(x[j] + b);
-    }
-}
-
-/* The norm is 0, or NaN where a NaN or +inf score made the row's sum NaN. */
-static void finish(const heed_form_state *form, int head, int rows, const heed_row_sums *sums,
-                   heed_row_end *end)
-{
-    (void)form, (void)head;
-    for (int i = 0; i < rows; i++) {
-        const bool number = sums->sum[i] == sums->sum[i];
-        end[i].scale = number ? 1.0f : NAN;
-        end[i].norm = number ? 0.0f : NAN;
     }
 }
 
@@ -84,7 +73,7 @@ const heed_form HEED_FORM(normalise_sigmoid) = {
     .source = "Ramapuram et al. 2024",
     .args = args,
     .online = online,
-    .finish = finish,
+    .finish = heed_finish_alone,
     .weights = weights,
     .weights_backward = weights_backward,
 };

@@ -4,6 +4,7 @@
 #define HEED_ATTEND_SELECT_BLOCK_H
 
 #include "attend/select/cut.h"
+#include "base/vectors.h"
 #include <float.h>
 
 /* Block b holds the keys b size .. end-1 of a row of `cols` keys. */
@@ -87,16 +88,6 @@ static inline void heed_sum_blocks(const heed_rows *keys, int64_t key0, int64_t 
     }
 }
 
-static inline float heed_block_product(const float *restrict query, const float *restrict summary,
-                                       int64_t floats)
-{
-    float sum = 0;
-#pragma omp simd reduction(+ : sum)
-    for (int64_t c = 0; c < floats; c++)
-        sum += query[c] * summary[c];
-    return sum;
-}
-
 /* `choose` of a selector that decides by blocks. */
 static inline void heed_choose_by_blocks(const heed_form_state *form, heed_row *row)
 {
@@ -112,7 +103,7 @@ static inline void heed_choose_by_blocks(const heed_form_state *form, heed_row *
         blocks.value[b] = -INFINITY;
         for (int h = 0; h < row->block_queries && heed_block_is_open(row, b, size); h++) {
             const float value =
-                heed_block_value(heed_block_product(row->block_query[h], row->summary + b * floats, floats));
+                heed_block_value(heed_row_product(row->block_query[h], row->summary + b * floats, floats));
             blocks.value[b] = value > blocks.value[b] ? value : blocks.value[b];
         }
     }

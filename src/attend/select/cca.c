@@ -11,8 +11,8 @@
  * remembered; a query reads window + n / block keys. Chen et al.: Core Context Aware Attention, 2024.
  */
 #include "attend/form.h"
-#include "attend/select/vectors.h"
 #include "base/arena.h"
+#include "base/vectors.h"
 
 #include <heed/gather.h>
 #include <heed/recall.h>

@@ -5,6 +5,7 @@
 #define HEED_ATTEND_SELECT_INDEX_H
 
 #include "attend/select/cut.h"
+#include "base/vectors.h"
 #include <heed/recall.h>
 #include <string.h>
 
@@ -20,15 +21,6 @@ static inline int64_t heed_index_unit(const heed_form_state *form)
 {
     (void)form;
     return 1;
-}
-
-static inline float heed_index_dot(const float *restrict x, const float *restrict y, int64_t n)
-{
-    float sum = 0;
-#pragma omp simd reduction(+ : sum)
-    for (int64_t c = 0; c < n; c++)
-        sum += x[c] * y[c];
-    return sum;
 }
 
 /* The argument `fresh` is over; or number[0] says that some key is no number, which no index finds, so that
@@ -59,7 +51,7 @@ static inline int heed_index_nearest(const float *x, const float *centroid, cons
     int best = 0;
     float most = -INFINITY;
     for (int c = 0; c < count; c++) {
-        const float value = heed_index_dot(x, centroid + c * dim, dim) - half[c];
+        const float value = heed_row_product(x, centroid + c * dim, dim) - half[c];
         if (value > most) {
             most = value;
             best = c;
@@ -85,7 +77,7 @@ static inline void heed_cluster_pass(const heed_clustered *c, int32_t *number, i
 {
     const heed_recalled *now = c->now;
     for (int k = 0; k < c->clusters; k++)
-        c->half[k] = 0.5f * heed_index_dot(c->centroid + k * c->dim, c->centroid + k * c->dim, c->dim);
+        c->half[k] = 0.5f * heed_row_product(c->centroid + k * c->dim, c->centroid + k * c->dim, c->dim);
     memset(c->sum, 0, (size_t)(c->clusters * c->dim) * sizeof *c->sum);
     memset(c->count, 0, (size_t)c->clusters * sizeof *c->count);
     for (int64_t j = 0; j < now->keys; j += HEED_INDEX_ROWS) {

@@ -77,7 +77,7 @@ static void recall_keys(const heed_form_state *form, const heed_recalled *now)
             value[c] = -INFINITY;
             size[c] = 0;
             for (int h = g * group; h < (g + 1) * group; h++) {
-                const float here = heed_index_dot(now->query[h], centroid + c * now->dim, now->dim);
+                const float here = heed_row_product(now->query[h], centroid + c * now->dim, now->dim);
                 value[c] = here > value[c] ? here : value[c];
             }
         }

@@ -13,8 +13,8 @@
  */
 #include "attend/form.h"
 #include "attend/select/cut.h"
-#include "attend/select/vectors.h"
 #include "base/arena.h"
+#include "base/vectors.h"
 
 #include <float.h>
 #include <heed/gather.h>

@@ -40,7 +40,7 @@ static int32_t bucket(const heed_form_state *form, int table, const float *x, in
     const float *direction = (const float *)form->table + (int64_t)table * bits_of(form) * dim;
     int32_t bits = 0;
     for (int b = 0; b < bits_of(form); b++)
-        bits |= (heed_index_dot(x, direction + (int64_t)b * dim, dim) > 0) << b;
+        bits |= (heed_row_product(x, direction + (int64_t)b * dim, dim) > 0) << b;
     return bits;
 }
 

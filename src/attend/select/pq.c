@@ -97,9 +97,9 @@ static void make_products(const heed_form_state *form, const heed_recalled *now,
 {
     for (int p = 0; p < heed_arg_int(form, PARTS); p++)
         for (int c = 0; c < codes_of(form); c++)
-            product[p * codes_of(form) + c] =
-                heed_index_dot(query + p * part_of(form),
-                               centroids_of(form, now, g, p) + c * entries_of(form, p), entries_of(form, p));
+            product[p * codes_of(form) + c] = heed_row_product(
+                query + p * part_of(form), centroids_of(form, now, g, p) + c * entries_of(form, p),
+                entries_of(form, p));
 }
 
 static void recall_keys(const heed_form_state *form, const heed_recalled *now)

@@ -69,7 +69,7 @@ static void score_keys(const heed_recalled *now, int g, const float *query, int6
         const int n = keys - j < HEED_INDEX_ROWS ? (int)(keys - j) : HEED_INDEX_ROWS;
         now->load(now->context, g, j, n, rows, now->dim);
         for (int i = 0; i < n; i++)
-            score[j + i] = heed_index_dot(query, rows + (int64_t)i * now->dim, now->dim);
+            score[j + i] = heed_row_product(query, rows + (int64_t)i * now->dim, now->dim);
     }
 }
 
@@ -201,7 +201,7 @@ static void search(const heed_form_state *form, const heed_recalled *now, int g,
                 continue;
             seen[key] = 1;
             now->load(now->context, g, key, 1, row, now->dim);
-            offer(&b, key, heed_index_dot(query, row, now->dim));
+            offer(&b, key, heed_row_product(query, row, now->dim));
             now->memory->scanned++;
         }
         int at = 0;

@@ -8,16 +8,6 @@
  */
 #include "attend/where/where.h"
 
-static const int32_t *queries_of(const heed_inputs *inputs, int64_t batch)
-{
-    return inputs->query_segment + batch * inputs->query_segment_stride;
-}
-
-static const int32_t *keys_of(const heed_inputs *inputs, int64_t batch)
-{
-    return inputs->key_segment + batch * inputs->key_segment_stride;
-}
-
 static inline uint8_t sees(bool one_way, int32_t query, int32_t key)
 {
     return (uint8_t)((query == key) | (key == 0) | ((query == 0) & !one_way));
@@ -28,8 +18,8 @@ static void blocks(const heed_form_state *form, const heed_query_range *range, c
                    uint8_t *state)
 {
     const bool one_way = form->arg[0].number == 1;
-    const int32_t *query = queries_of(range->inputs, range->batch),
-                  *key = keys_of(range->inputs, range->batch);
+    const int32_t *query = heed_query_segments(range->inputs, range->batch),
+                  *key = heed_key_segments(range->inputs, range->batch);
     bool one = true;
     for (int64_t i = range->first; i <= range->last; i++)
         one &= query[i] == query[range->first];
@@ -49,8 +39,8 @@ static void mask(const heed_form_state *form, const heed_tile *tile, uint8_t *op
 {
     const bool one_way = form->arg[0].number == 1;
     const int rows = heed_real_rows(form, tile), cols = heed_real_cols(tile);
-    const int32_t *query = queries_of(tile->inputs, tile->batch) + tile->query0;
-    const int32_t *restrict key = keys_of(tile->inputs, tile->batch) + tile->key0;
+    const int32_t *query = heed_query_segments(tile->inputs, tile->batch) + tile->query0;
+    const int32_t *restrict key = heed_key_segments(tile->inputs, tile->batch) + tile->key0;
     for (int i = 0; i < tile->rows; i++) {
         uint8_t *restrict row = open + i * tile->stride;
         const int real = i < rows ? cols : 0;

@@ -7,16 +7,6 @@
  */
 #include "attend/where/where.h"
 
-static const int32_t *queries_of(const heed_inputs *inputs, int64_t batch)
-{
-    return inputs->query_segment + batch * inputs->query_segment_stride;
-}
-
-static const int32_t *keys_of(const heed_inputs *inputs, int64_t batch)
-{
-    return inputs->key_segment + batch * inputs->key_segment_stride;
-}
-
 /* Least and largest of n segments. */
 static heed_interval span(const int32_t *restrict segment, int64_t n)
 {
@@ -33,8 +23,8 @@ static void blocks(const heed_form_state *form, const heed_query_range *range, c
                    uint8_t *state)
 {
     (void)form;
-    const int32_t *query = queries_of(range->inputs, range->batch),
-                  *key = keys_of(range->inputs, range->batch);
+    const int32_t *query = heed_query_segments(range->inputs, range->batch),
+                  *key = heed_key_segments(range->inputs, range->batch);
     const heed_interval q = span(query + range->first, range->last - range->first + 1);
     for (int b = 0; b < keys->count; b++) {
         const int64_t first = keys->first + (int64_t)b * keys->size;
@@ -48,8 +38,8 @@ static void blocks(const heed_form_state *form, const heed_query_range *range, c
 static void mask(const heed_form_state *form, const heed_tile *tile, uint8_t *open)
 {
     const int rows = heed_real_rows(form, tile), cols = heed_real_cols(tile);
-    const int32_t *query = queries_of(tile->inputs, tile->batch) + tile->query0;
-    const int32_t *restrict key = keys_of(tile->inputs, tile->batch) + tile->key0;
+    const int32_t *query = heed_query_segments(tile->inputs, tile->batch) + tile->query0;
+    const int32_t *restrict key = heed_key_segments(tile->inputs, tile->batch) + tile->key0;
     for (int i = 0; i < tile->rows; i++) {
         uint8_t *restrict row = open + i * tile->stride;
         const int real = i < rows ? cols : 0;

@@ -121,4 +121,15 @@ static inline int heed_real_rows(const heed_form_state *form, const heed_tile *t
     return (int)heed_clamp(form->sizes.queries - tile->query0, 0, tile->rows);
 }
 
+/* The segments of a batch entry, a number a query or key. */
+static inline const int32_t *heed_query_segments(const heed_inputs *inputs, int64_t batch)
+{
+    return inputs->query_segment + batch * inputs->query_segment_stride;
+}
+
+static inline const int32_t *heed_key_segments(const heed_inputs *inputs, int64_t batch)
+{
+    return inputs->key_segment + batch * inputs->key_segment_stride;
+}
+
 #endif

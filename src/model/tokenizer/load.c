@@ -1,5 +1,6 @@
 /* Finds a tokeniser: in a GGUF file, or in tokenizer.json or vocab.txt of a folder, with the settings beside
  * them. */
+#include "base/text.h"
 #include "base/try.h"
 #include "model/file.h"
 #include "model/tokenizer/json.h"
@@ -195,12 +196,6 @@ static heed_status load_folder(heed_tokenizer **tokenizer, const char *path, con
     return status;
 }
 
-static bool ends_with(const char *text, const char *end)
-{
-    const size_t size = strlen(text), length = strlen(end);
-    return size >= length && !strcmp(text + size - length, end);
-}
-
 heed_status heed_tokenizer_load(heed_tokenizer **tokenizer, const char *path)
 {
     struct stat info;
@@ -216,9 +211,9 @@ heed_status heed_tokenizer_load(heed_tokenizer **tokenizer, const char *path)
     }
     const char *slash = strrchr(path, '/');
     snprintf(parent, sizeof parent, "%.*s", slash ? (int)(slash - path) + 1 : 0, path);
-    if (ends_with(path, ".json"))
+    if (heed_ends_with(path, ".json"))
         return load_folder(tokenizer, parent, path);
-    if (ends_with(path, ".safetensors") || ends_with(path, "vocab.txt"))
+    if (heed_ends_with(path, ".safetensors") || heed_ends_with(path, "vocab.txt"))
         return load_folder(tokenizer, parent, NULL);
     heed_model_file *file;
     TRY(heed_model_file_open(&file, path));

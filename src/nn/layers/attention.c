@@ -66,16 +66,8 @@ static heed_variable recur(heed_graph *graph, const char *name, const heed_trans
                            const heed_scan_facts *facts, heed_variable x, heed_variable q, heed_variable k,
                            heed_variable v)
 {
-    heed_nn_recurrence how = {.spec = model->spec,
-                              .heads = model->heads,
-                              .kv_heads = model->kv_heads,
-                              .layer = layer,
-                              .layers = model->layers,
-                              .decay = HEED_NO_INPUT,
-                              .beta = HEED_NO_INPUT,
-                              .gate = HEED_NO_INPUT,
-                              .erase = HEED_NO_INPUT,
-                              .rate = HEED_NO_INPUT};
+    heed_nn_recurrence how = heed_layer_recurrence(model, layer, model->spec);
+    how.kv_heads = model->kv_heads;
     const int64_t wide = model->kv_heads * model->head_dim;
     const float deviation = model->deviation;
 #define MAP(part, width)                                                                                     \

@@ -6,6 +6,19 @@
 
 const heed_option heed_yes_no[] = {{"yes", NULL}, {"no", NULL}, {NULL, NULL}};
 
+heed_nn_recurrence heed_layer_recurrence(const heed_transformer *model, int64_t layer, const char *spec)
+{
+    return (heed_nn_recurrence){.spec = spec,
+                                .heads = model->heads,
+                                .layer = layer,
+                                .layers = model->layers,
+                                .decay = HEED_NO_INPUT,
+                                .beta = HEED_NO_INPUT,
+                                .gate = HEED_NO_INPUT,
+                                .erase = HEED_NO_INPUT,
+                                .rate = HEED_NO_INPUT};
+}
+
 heed_variable heed_part_map(const heed_layer_call *call, const char *part, heed_variable x, int64_t out)
 {
     return heed_layer_linear(call->graph, heed_layer_under(call->name, part).text, x, out, call->model->bias,

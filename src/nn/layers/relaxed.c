@@ -36,15 +36,8 @@ static heed_variable single(const heed_layer_call *call)
     const heed_variable scores =
         heed_nn_scale(graph, heed_nn_sum(graph, heed_nn_reshape(graph, product, 4, apart)),
                       1 / sqrtf((float)model->head_dim), 0);
-    const heed_nn_recurrence how = {.spec = "scan=aaren",
-                                    .heads = model->heads,
-                                    .layer = call->layer,
-                                    .layers = model->layers,
-                                    .decay = HEED_NO_INPUT,
-                                    .beta = scores,
-                                    .gate = HEED_NO_INPUT,
-                                    .erase = HEED_NO_INPUT,
-                                    .rate = HEED_NO_INPUT};
+    heed_nn_recurrence how = heed_layer_recurrence(model, call->layer, "scan=aaren");
+    how.beta = scores;
     return heed_part_out(call, heed_nn_scan(graph, HEED_NO_INPUT, HEED_NO_INPUT,
                                             heed_part_map(call, "v_proj", call->x, wide), &how));
 }

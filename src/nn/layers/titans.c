@@ -34,16 +34,8 @@ static heed_variable remember(const heed_layer_call *call)
     const int64_t wide = model->heads * model->head_dim;
     char spec[60];
     snprintf(spec, sizeof spec, "scan=titans(chunk=%d)", heed_arg_int(call->form, CHUNK));
-    const heed_nn_recurrence how = {.spec = spec,
-                                    .heads = model->heads,
-                                    .layer = call->layer,
-                                    .layers = model->layers,
-                                    .decay = HEED_NO_INPUT,
-                                    .beta = HEED_NO_INPUT,
-                                    .gate =
-                                        heed_part_map(call, "memory_gate_proj", call->x, 3 * model->heads),
-                                    .erase = HEED_NO_INPUT,
-                                    .rate = HEED_NO_INPUT};
+    heed_nn_recurrence how = heed_layer_recurrence(model, call->layer, spec);
+    how.gate = heed_part_map(call, "memory_gate_proj", call->x, 3 * model->heads);
     return heed_nn_scan(call->graph, short_map(call, "memory_q_proj", "memory_q_taps", wide),
                         short_map(call, "memory_k_proj", "memory_k_taps", wide),
                         short_map(call, "memory_v_proj", "memory_v_taps", wide), &how);

@@ -74,15 +74,7 @@ static heed_variable make(const heed_layer_call *call)
         q = turn(call, q, angle);
         k = turn(call, k, angle);
     }
-    const heed_nn_recurrence how = {.spec = "scan=lightning(map=none)",
-                                    .heads = model->heads,
-                                    .layer = call->layer,
-                                    .layers = model->layers,
-                                    .decay = HEED_NO_INPUT,
-                                    .beta = HEED_NO_INPUT,
-                                    .gate = HEED_NO_INPUT,
-                                    .erase = HEED_NO_INPUT,
-                                    .rate = HEED_NO_INPUT};
+    const heed_nn_recurrence how = heed_layer_recurrence(model, call->layer, "scan=lightning(map=none)");
     const heed_variable o = heed_nn_scan(graph, q, k, heed_part_map(call, "v_proj", call->x, wide), &how);
     return heed_part_out(call, heed_nn_multiply(graph, heed_nn_rms_norm(graph, o, HEED_NO_INPUT, 1e-6f),
                                                 heed_part_map(call, "u_proj", call->x, wide)));

@@ -1,6 +1,7 @@
 /* Softmax and cross-entropy: mean over rows of lse - (1 - smoothing) x[target] - smoothing / classes sum(x).
  */
-#include "nn/graph.h"
+#include "base/try.h"
+#include "nn/ops/targets.h"
 
 #include <math.h>
 
@@ -13,15 +14,9 @@ static heed_status cross_forward(const heed_work *work)
     const int32_t *target = work->in[1];
     const float smoothing = work->node->number[0];
     float *lse = work->saved, *loss = lse + rows;
-    int64_t wrong = -1, counted = 0;
+    int64_t counted = 0;
     double sum = 0.0;
-    for (int64_t row = 0; row < rows; row++) {
-        counted += target[row] >= 0;
-        wrong = target[row] >= classes && wrong < 0 ? row : wrong;
-    }
-    if (wrong >= 0)
-        return heed_fail(HEED_INVALID, "cross entropy: target %d of row %lld is beyond the %lld classes",
-                         target[wrong], (long long)wrong, (long long)classes);
+    TRY(heed_targets_check(work, "cross entropy"));
     HEED_NN_PIECES(work->threads, rows, from, ROWS_A_PIECE)
     {
         for (int64_t row = from; row < rows && row < from + ROWS_A_PIECE; row++) {
@@ -34,8 +29,10 @@ static heed_status cross_forward(const heed_work *work)
                 loss[row] += smoothing * (x[target[row]] - work->kernels->sum(x, classes) / (float)classes);
         }
     }
-    for (int64_t row = 0; row < rows; row++)
+    for (int64_t row = 0; row < rows; row++) {
+        counted += target[row] >= 0;
         sum += target[row] >= 0 ? (double)loss[row] : 0.0;
+    }
     *(float *)work->out = counted ? (float)(sum / (double)counted) : 0.0f;
     return HEED_OK;
 }
@@ -43,7 +40,7 @@ static heed_status cross_forward(const heed_work *work)
 static heed_status cross_backward(const heed_work *work)
 {
     const heed_nn_node *logits = heed_nn_in(work->graph, work->node, 0);
-    const int64_t rows = heed_nn_rows(logits), classes = heed_nn_last(logits);
+    const int64_t rows = heed_nn_rows(logits);
     const int32_t *target = work->in[1];
     const float smoothing = work->node->number[0], *lse = work->saved;
     int64_t counted = 0;
@@ -52,18 +49,8 @@ static heed_status cross_backward(const heed_work *work)
     const float scale = counted ? *work->dout / (float)counted : 0.0f;
     HEED_NN_PIECES(work->threads, rows, from, ROWS_A_PIECE)
     {
-        for (int64_t row = from; row < rows && row < from + ROWS_A_PIECE; row++) {
-            const float *x = (const float *)work->in[0] + row * classes;
-            float *dx = work->din[0] + row * classes;
-            if (target[row] < 0) {
-                for (int64_t c = 0; c < classes && !work->add[0]; c++)
-                    dx[c] = 0.0f;
-                continue;
-            }
-            work->kernels->cross_back(x, lse[row], smoothing / (float)classes, scale, dx, work->add[0],
-                                      classes);
-            dx[target[row]] -= scale * (1.0f - smoothing);
-        }
+        for (int64_t row = from; row < rows && row < from + ROWS_A_PIECE; row++)
+            heed_target_back(work, row, lse[row], smoothing, scale);
     }
     return HEED_OK;
 }
@@ -82,7 +69,7 @@ heed_variable heed_nn_cross_entropy(heed_graph *graph, heed_variable logits, hee
     if (!node)
         return HEED_NO_VARIABLE;
     const heed_nn_node *x = heed_nn_in(graph, node, 0), *t = heed_nn_in(graph, node, 1);
-    if (t->type != HEED_I32 || x->rank < 1 || heed_nn_last(x) < 1 || t->count != heed_nn_rows(x))
+    if (!heed_targets_fit(x, t))
         return heed_nn_fail(graph, HEED_INVALID,
                             "cross entropy: logits %s need a whole number each row, not %s",
                             heed_nn_shape_text(x).text, heed_nn_shape_text(t).text);

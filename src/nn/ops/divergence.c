@@ -1,7 +1,7 @@
 /* How far a model is from its teacher: mean over rows of T^2 KL(softmax(teacher / T) || softmax(x / T)),
  * whose gradient keeps its size whatever T is. Hinton, Vinyals, Dean: Distilling the Knowledge in a Neural
  * Network, 2015. */
-#include "nn/graph.h"
+#include "nn/ops/targets.h"
 
 #include <math.h>
 #include <omp.h>
@@ -97,8 +97,8 @@ heed_variable heed_nn_divergence(heed_graph *graph, heed_variable x, heed_variab
         return HEED_NO_VARIABLE;
     const heed_nn_node *mine = heed_nn_in(graph, node, 0), *theirs = heed_nn_in(graph, node, 1),
                        *t = heed_nn_in(graph, node, 2);
-    if (t->type != HEED_I32 || mine->rank < 1 || heed_nn_last(mine) < 1 || t->count != heed_nn_rows(mine) ||
-        mine->count != theirs->count || heed_nn_last(mine) != heed_nn_last(theirs))
+    if (!heed_targets_fit(mine, t) || mine->count != theirs->count ||
+        heed_nn_last(mine) != heed_nn_last(theirs))
         return heed_nn_fail(graph, HEED_INVALID,
                             "divergence: logits %s and a teacher's %s need to be alike, with a whole number "
                             "each row, not %s",

@@ -1,4 +1,5 @@
 #include "plot/cairo/canvas.h"
+#include "base/text.h"
 #include "base/try.h"
 
 #include <cairo-svg.h>
@@ -6,12 +7,6 @@
 #include <string.h>
 
 #define MOST_PIXELS 32000 /* a side; cairo's own limit is 32767 */
-
-static bool ends_with(const char *name, const char *ending)
-{
-    const size_t length = strlen(name), end = strlen(ending);
-    return length >= end && !strcmp(name + length - end, ending);
-}
 
 static cairo_status_t take_bytes(void *context, const unsigned char *data, unsigned length)
 {
@@ -23,8 +18,8 @@ static cairo_status_t take_bytes(void *context, const unsigned char *data, unsig
 
 heed_status heed_canvas_open(heed_canvas *canvas, const char *path, double width, double height)
 {
-    *canvas = (heed_canvas){.output.descriptor = -1, .svg = ends_with(path, ".svg")};
-    if (!canvas->svg && !ends_with(path, ".png"))
+    *canvas = (heed_canvas){.output.descriptor = -1, .svg = heed_ends_with(path, ".svg")};
+    if (!canvas->svg && !heed_ends_with(path, ".png"))
         return heed_fail(HEED_INVALID, "%s: a picture's name must end in .png or .svg", path);
     if (!(width <= MOST_PIXELS && height <= MOST_PIXELS))
         return heed_fail(HEED_INVALID, "%s: the picture would have %.0f times %.0f pixels: at most %d a side",

@@ -111,7 +111,7 @@ static void rotate(const heed_form_state *form, const float *x, int place, int d
 /* y = s M / (s z), the divisor */
 static float recall(sizes s, const float *M, const float *z, const float *x, float *y)
 {
-    const float norm = heed_matrix_dot(x, z, s.d);
+    const float norm = heed_row_product(x, z, s.d);
     heed_matrix_read(M, x, s.d, s.e, y);
     for (int c = 0; c < s.e; c++)
         y[c] /= norm;
@@ -122,7 +122,7 @@ static float recall(sizes s, const float *M, const float *z, const float *x, flo
 static void recall_back(sizes s, const float *M, const float *z, const float *x, const float *y, float norm,
                         float *dy, float *dx, float *dM, float *dz)
 {
-    const float dnorm = -heed_matrix_dot(dy, y, s.e) / norm;
+    const float dnorm = -heed_row_product(dy, y, s.e) / norm;
     for (int c = 0; c < s.e; c++)
         dy[c] /= norm;
     heed_matrix_meet(M, 1, dy, s.d, s.e, dx);
@@ -193,7 +193,7 @@ static void weigh(sizes s, const float *query, const float *rotated, int p, floa
     const float scale = 1 / sqrtf((float)s.d);
     float most = -INFINITY, sum = 0;
     for (int j = 0; j <= p; j++) {
-        weight[j] = scale * heed_matrix_dot(query, rotated + (int64_t)j * s.d, s.d);
+        weight[j] = scale * heed_row_product(query, rotated + (int64_t)j * s.d, s.d);
         most = weight[j] > most ? weight[j] : most;
     }
     for (int j = 0; j <= p; j++)
@@ -259,7 +259,7 @@ static void read_back(const heed_form_state *form, const heed_scan_own *own, int
     rotate(form, q, p, s.d, 1, r->query);
     weigh(s, r->query, r->rotated, p, r->weight);
     for (int j = 0; j <= p; j++) {
-        r->dweight[j] = heed_matrix_dot(dout, v + (int64_t)j * s.e, s.e);
+        r->dweight[j] = heed_row_product(dout, v + (int64_t)j * s.e, s.e);
         local += r->weight[j] * r->dweight[j];
         for (int c = 0; c < s.e; c++)
             dv[(int64_t)j * s.e + c] += (1 - share) * r->weight[j] * dout[c];
@@ -279,7 +279,7 @@ static void read_back(const heed_form_state *form, const heed_scan_own *own, int
     if (M[held(s) - 1] > 0) {
         features(q, s.d, r->query);
         const float norm = recall(s, M, M + size, r->query, r->y);
-        remembered = heed_matrix_dot(dout, r->y, s.e);
+        remembered = heed_row_product(dout, r->y, s.e);
         for (int c = 0; c < s.e; c++)
             r->dy[c] = share * dout[c];
         memset(r->dquery, 0, (size_t)s.d * sizeof(float));

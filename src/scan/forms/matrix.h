@@ -2,6 +2,7 @@
 #ifndef HEED_SCAN_FORMS_MATRIX_H
 #define HEED_SCAN_FORMS_MATRIX_H
 
+#include "base/vectors.h"
 #include <stdint.h>
 
 /* y = x M, or y += factor x M */
@@ -35,15 +36,6 @@ static inline void heed_matrix_add(float *M, float factor, const float *x, const
 #pragma omp simd
         for (int c = 0; c < cols; c++)
             M[(int64_t)r * cols + c] += factor * x[r] * y[c];
-}
-
-static inline float heed_matrix_dot(const float *x, const float *y, int64_t n)
-{
-    float sum = 0;
-#pragma omp simd reduction(+ : sum)
-    for (int64_t i = 0; i < n; i++)
-        sum += x[i] * y[i];
-    return sum;
 }
 
 #endif

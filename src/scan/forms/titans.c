@@ -140,12 +140,12 @@ static void back_step(const heed_form_state *form, const heed_scan_own *own, int
     heed_matrix_read(is.start, key, d, e, wrong);
     for (int c = 0; c < e; c++)
         wrong[c] -= own->v[(int64_t)t * e + c];
-    const float dalpha = -heed_matrix_dot(g.M, was.M, size);
+    const float dalpha = -heed_row_product(g.M, was.M, size);
     for (int64_t i = 0; i < size; i++) {
         g.S[i] += g.M[i];
         g.M[i] *= 1 - alpha;
     }
-    const float deta = heed_matrix_dot(g.S, was.S, size);
+    const float deta = heed_row_product(g.S, was.S, size);
     heed_matrix_read(g.S, key, d, e, along);
     for (int c = 0; c < e; c++) {
         dwrong[c] = -2 * theta * along[c];
@@ -165,7 +165,7 @@ static void back_step(const heed_form_state *form, const heed_scan_own *own, int
     back_row(form, k, inverse, dkey, d, own->dk + (int64_t)t * d);
     float *dgate = own->dgate + (int64_t)t * GATES;
     dgate[ETA] += deta * eta * (1 - eta);
-    dgate[THETA] -= 2 * heed_matrix_dot(along, wrong, e) * theta * (1 - theta);
+    dgate[THETA] -= 2 * heed_row_product(along, wrong, e) * theta * (1 - theta);
     dgate[ALPHA] += dalpha * alpha * (1 - alpha);
 }
 

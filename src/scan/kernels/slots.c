@@ -4,25 +4,10 @@
  *     out_t = sum_r p_r S_t[r][D:]
  */
 #include "attend/kernels/isa.h"
+#include "base/vectors.h"
 #include "scan/scan.h"
 
 #include <heed/maths.h>
-
-static float dot(const float *a, const float *b, int64_t n)
-{
-    float sum = 0;
-#pragma omp simd reduction(+ : sum)
-    for (int64_t i = 0; i < n; i++)
-        sum += a[i] * b[i];
-    return sum;
-}
-
-static void add(float *to, float factor, const float *x, int64_t n)
-{
-#pragma omp simd
-    for (int64_t i = 0; i < n; i++)
-        to[i] += factor * x[i];
-}
 
 static void update(const heed_slots_run *run, int t, const float *state, float *next)
 {
@@ -43,7 +28,7 @@ static void weigh(const heed_slots_run *run, const float *state, const float *qu
     const int64_t width = run->dim + run->value_dim;
     float most = -INFINITY, sum = 0;
     for (int r = 0; r < run->slots; r++) {
-        weight[r] = dot(state + r * width, query, run->dim);
+        weight[r] = heed_row_product(state + r * width, query, run->dim);
         most = weight[r] > most ? weight[r] : most;
     }
     for (int r = 0; r < run->slots; r++)
@@ -64,7 +49,7 @@ static void forward(const heed_slots_run *run)
             for (int64_t e = 0; e < run->value_dim; e++)
                 out[e] = 0;
             for (int r = 0; r < run->slots; r++)
-                add(out, run->weight[r], run->state + r * width + run->dim, run->value_dim);
+                heed_row_add(out, run->weight[r], run->state + r * width + run->dim, run->value_dim);
         }
     }
 }
@@ -84,14 +69,14 @@ static void back_query(const heed_slots_back *back, int64_t row, const float *st
     float *dweight = run->weight + run->slots, mean = 0;
     weigh(run, state, query, run->weight);
     for (int r = 0; r < run->slots; r++) {
-        dweight[r] = dot(state + r * width + run->dim, dout, run->value_dim);
+        dweight[r] = heed_row_product(state + r * width + run->dim, dout, run->value_dim);
         mean += run->weight[r] * dweight[r];
     }
     for (int r = 0; r < run->slots; r++) {
         const float dscore = run->weight[r] * (dweight[r] - mean);
-        add(back->dquery + row * run->dim, dscore, state + r * width, run->dim);
-        add(back->dstate + r * width, dscore, query, run->dim);
-        add(back->dstate + r * width + run->dim, run->weight[r], dout, run->value_dim);
+        heed_row_add(back->dquery + row * run->dim, dscore, state + r * width, run->dim);
+        heed_row_add(back->dstate + r * width, dscore, query, run->dim);
+        heed_row_add(back->dstate + r * width + run->dim, run->weight[r], dout, run->value_dim);
     }
 }
 
@@ -106,9 +91,9 @@ static void backward(const heed_slots_back *back)
         for (int r = 0; r < run->slots; r++) {
             const int64_t at = (int64_t)t * run->slots + r;
             float *d = back->dstate + r * width;
-            back->dkey[at] += dot(d, row, width);
-            back->dkeep[at] += dot(d, before + r * width, width);
-            add(back->drows + t * width, run->key[at], d, width);
+            back->dkey[at] += heed_row_product(d, row, width);
+            back->dkeep[at] += heed_row_product(d, before + r * width, width);
+            heed_row_add(back->drows + t * width, run->key[at], d, width);
             for (int64_t i = 0; i < width; i++)
                 d[i] *= run->keep[at];
         }

@@ -1,6 +1,6 @@
-/* Sums over the entries of rows, for forms that make keys or centroids of them. */
-#ifndef HEED_SELECT_VECTORS_H
-#define HEED_SELECT_VECTORS_H
+/* Rows of floats, for each instruction set that the file including this is compiled for. */
+#ifndef HEED_BASE_VECTORS_H
+#define HEED_BASE_VECTORS_H
 
 #include <stdint.h>
 
@@ -13,6 +13,7 @@ static inline float heed_row_product(const float *restrict x, const float *restr
     return sum;
 }
 
+/* to += by from */
 static inline void heed_row_add(float *restrict to, float by, const float *restrict from, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
