@@ -143,13 +143,13 @@ void heed_pack_rows(const float *rows, int64_t keys, int64_t dim, const uint8_t 
     }
 }
 
-/* Puts the `count` smallest of sign * rows in front of `order`, by halving what is left to look at. */
 static bool goes_first(const float *rows, float sign, int32_t a, int32_t b)
 {
     const float x = sign * rows[a], y = sign * rows[b];
     return x < y || (x == y && a < b);
 }
 
+/* Puts the `count` smallest of sign * rows in front of `order`, by halving what is left to look at. */
 static void bring_forward(const float *rows, float sign, int64_t values, int64_t count, int32_t *order)
 {
     for (int64_t from = 0, end = values; end - from > 1;) {
