@@ -115,6 +115,17 @@ HEED_API heed_variable heed_nn_gate(heed_graph *graph, heed_function function, h
                                     heed_variable x);
 /** Zero with probability p, else x / (1 - p), while training; x itself otherwise. */
 HEED_API heed_variable heed_nn_dropout(heed_graph *graph, heed_variable x, float p);
+/** x, without a gradient to it. */
+HEED_API heed_variable heed_nn_stop(heed_graph *graph, heed_variable x);
+/** 1 where x > above, else 0; the gradient goes on as if the result were x (straight through). */
+HEED_API heed_variable heed_nn_step(heed_graph *graph, heed_variable x, float above);
+typedef enum heed_noise {
+    HEED_NOISE_GUMBEL = 0, /**< the largest of scores + these is drawn by softmax(scores) */
+    HEED_NOISE_LOGISTIC,   /**< a score + this is above 0 with probability sigmoid(score) */
+    HEED_NOISE_UNIFORM,    /**< from -1 to 1 */
+} heed_noise;
+/** Random numbers, others in each step of training; 0 when not training. */
+HEED_API heed_variable heed_nn_noise(heed_graph *graph, heed_noise kind, int rank, const int64_t *shape);
 /**@}*/
 
 /** @name Products */
@@ -159,6 +170,8 @@ HEED_API heed_variable heed_nn_rms_norm(heed_graph *graph, heed_variable x, heed
 HEED_API heed_variable heed_nn_layer_norm(heed_graph *graph, heed_variable x, heed_variable weight,
                                           heed_variable bias, float eps);
 HEED_API heed_variable heed_nn_softmax(heed_graph *graph, heed_variable x);
+/** The nearest point with entries of at least 0 that sum to 1. */
+HEED_API heed_variable heed_nn_sparsemax(heed_graph *graph, heed_variable x);
 /** The largest entry of the last dimension, which goes away; its gradient goes to the first of equal ones. */
 HEED_API heed_variable heed_nn_max(heed_graph *graph, heed_variable x);
 /** Sum or mean over the last dimension, which goes away. */
@@ -211,6 +224,19 @@ HEED_API heed_variable heed_nn_largest(heed_graph *graph, heed_variable x, int64
 HEED_API heed_variable heed_nn_gather(heed_graph *graph, heed_variable table, heed_variable index);
 /** x [m, ...] added up into rows by index i32 [m]. */
 HEED_API heed_variable heed_nn_scatter(heed_graph *graph, heed_variable x, heed_variable index, int64_t rows);
+/** Places of the k largest entries of each row, the largest first, of equal ones the earlier: x [..., n], the
+ * result i32 [..., k]. No gradient. */
+HEED_API heed_variable heed_nn_order(heed_graph *graph, heed_variable x, int64_t k);
+/** out[..., i, :] = x[..., place[..., i], :], 0 where a place is below 0: x [..., n, c], place i32 [..., m],
+ * the result [..., m, c]. */
+HEED_API heed_variable heed_nn_take(heed_graph *graph, heed_variable x, heed_variable place);
+/** The other way: out[..., place[..., i], :] += x[..., i, :]; x [..., m, c], the result [..., rows, c]. */
+HEED_API heed_variable heed_nn_give(heed_graph *graph, heed_variable x, heed_variable place, int64_t rows);
+/** x [batch, cells, c], cells of a grid with one to three sizes, the last of them the fastest, at places
+ * [batch, m, dims] counted in cells, between which it is linear: [batch, m, c]. Beyond the edge it is as at
+ * the edge. */
+HEED_API heed_variable heed_nn_sample(heed_graph *graph, heed_variable x, int dims, const int64_t *size,
+                                      heed_variable at);
 /**@}*/
 
 /** Attention by a spec. */

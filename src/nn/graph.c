@@ -122,6 +122,14 @@ heed_variable heed_nn_done(heed_graph *graph, heed_nn_node *node)
     return graph->nodes++;
 }
 
+heed_variable heed_nn_constant_done(heed_graph *graph, heed_nn_node *node)
+{
+    const heed_variable made = heed_nn_done(graph, node);
+    if (made >= 0)
+        graph->node[made].wants = false;
+    return made;
+}
+
 heed_variable heed_nn_root(const heed_graph *graph, heed_variable node)
 {
     while (graph->node[node].view >= 0)

@@ -115,6 +115,8 @@ struct heed_work {
 heed_nn_node *heed_nn_make(heed_graph *graph, const heed_op *op, int ins, const heed_variable *in);
 /* Its number, once shape and the rest are set: counts entries and decides whether a gradient is wanted. */
 heed_variable heed_nn_done(heed_graph *graph, heed_nn_node *node);
+/* The same, of one that no gradient goes through. */
+heed_variable heed_nn_constant_done(heed_graph *graph, heed_nn_node *node);
 /* Writes the first failure down. */
 heed_variable heed_nn_fail(heed_graph *graph, heed_status status, const char *format, ...) HEED_PRINTF(3, 4);
 /* Takes over heed_message(). */

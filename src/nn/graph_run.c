@@ -111,7 +111,8 @@ heed_variable heed_graph_not_finite(heed_graph *graph)
     }
     for (int i = 0; i < graph->forward_steps; i++) {
         const heed_work work = work_of(graph, &graph->step[i]);
-        if (work.node->op->forward(&work) || !all_finite(work.out, work.node->count))
+        const bool numbers = work.node->type == HEED_F32;
+        if (work.node->op->forward(&work) || (numbers && !all_finite(work.out, work.node->count)))
             return graph->step[i].node;
     }
     return HEED_NO_VARIABLE;
