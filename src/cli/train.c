@@ -243,6 +243,8 @@ static void print_result(const train_run *run, const char *why)
             printf(", \"held_out_loss_before\": %.9g", run->first.loss);
         if (!isnan(run->last.bits))
             printf(", \"bits_per_byte\": %.9g", run->last.bits);
+        for (int i = 0; i < run->last.measures; i++)
+            printf(", \"%s\": %.9g", run->last.measure[i].name, run->last.measure[i].value);
         printf(", \"seconds\": %.3f, \"tokens_per_second\": %.1f, \"gflops\": %.2f, \"bytes\": %zu}\n",
                run->seconds, speed,
                run->seconds > 0.0 ? 1e-9 * info.flops * (double)run->steps / run->seconds : 0.0, info.bytes);
@@ -260,6 +262,8 @@ static void print_result(const train_run *run, const char *why)
         printf(", %.4f bits a byte", run->last.bits);
     if (!isnan(run->last.ceiling))
         printf(" (%.0f %% can be known)", 100.0 * run->last.ceiling);
+    for (int i = 0; i < run->last.measures; i++)
+        printf("%s%s %.4g", i ? ", " : "\n", run->last.measure[i].name, run->last.measure[i].value);
     printf("\n%lld parameters, %lld steps, %.0f tokens/s, %.1f GFLOP/s, %.1f MB\n",
            (long long)info.parameters, (long long)heed_trainer_steps(run->trainer), speed,
            run->seconds > 0.0 ? 1e-9 * info.flops * (double)run->steps / run->seconds : 0.0,

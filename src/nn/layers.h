@@ -43,6 +43,24 @@ typedef struct heed_transformer {
     int64_t shortcuts; /* heads of an attention over the states of all layers before the end; 0: none */
 } heed_transformer;
 
+/* What layers give beside their result. */
+enum { HEED_BESIDE = 64 };
+typedef struct heed_beside {
+    heed_variable loss;                /* a number that counts beside the loss; HEED_NO_INPUT: none */
+    heed_variable chance[HEED_BESIDE]; /* log probabilities of what was drawn, [B] or [B, N]: REINFORCE */
+    int chances;
+    struct {
+        const char *name;
+        heed_variable value; /* a number */
+    } measure[HEED_BESIDE];  /* what evaluations report, the mean over layers and batches */
+    int measures;
+    struct {
+        const heed_form *form;
+        heed_variable value;
+    } left[HEED_BESIDE]; /* what layers of a form leave for later ones of it */
+    int lefts;
+} heed_beside;
+
 /* What the graph of a model takes and gives. */
 typedef struct heed_transformer_nodes {
     heed_variable tokens;   /* i32 [batch, context] */
@@ -53,6 +71,7 @@ typedef struct heed_transformer_nodes {
     heed_variable source, source_segments; /* i32 [batch, source_context], with an encoder */
     heed_variable pixels;                  /* [batch, height, width, channels], of pictures */
     heed_variable hidden;                  /* [batch, context, width] behind the last norm */
+    heed_beside *beside;                   /* or NULL */
 } heed_transformer_nodes;
 
 /* A layer by a form of the stage `layer`: x [batch, context, width] to the same shape, without norm and
@@ -136,6 +155,28 @@ heed_variable heed_part_over_sum(const heed_layer_call *call, heed_variable x);
 /* Attention by the other clauses of the spec; as heed_nn_attend. */
 heed_variable heed_part_attend(const heed_layer_call *call, const char *part, heed_variable q,
                                heed_variable k, heed_variable v, int64_t heads, int64_t kv_heads);
+
+/* Rows of x [..., c] times numbers [...]. */
+heed_variable heed_part_times(const heed_layer_call *call, heed_variable x, heed_variable numbers);
+/* The mean of all entries: a number. */
+heed_variable heed_part_mean(const heed_layer_call *call, heed_variable x);
+
+/* Beside the result; nothing where nobody asks. */
+void heed_part_loss(const heed_layer_call *call, heed_variable number, float weight);
+void heed_part_chance(const heed_layer_call *call, heed_variable log_probability);
+void heed_part_measure(const heed_layer_call *call, const char *name, heed_variable number);
+/* Leaves something for later layers of the same form; the last thing left, i back, or HEED_NO_INPUT. */
+void heed_part_leave(const heed_layer_call *call, heed_variable x);
+heed_variable heed_part_left(const heed_layer_call *call, int back);
+
+/* Tokens that are cells of a picture or clip, from the first token on. */
+typedef struct heed_grid {
+    int64_t frames, rows, cols, cells; /* cells 0: it does not fit, and the graph says so */
+} heed_grid;
+/* Sizes of 0 are those of the picture, whose frames stand one above the other, or of a square. */
+heed_grid heed_part_grid(const heed_layer_call *call, int64_t frames, int64_t rows, int64_t cols);
+/* [B, N] 1 where a token is `level` or more, or a pixel of its patch; else 0. */
+heed_variable heed_part_marked(const heed_layer_call *call, int64_t level);
 
 #define HEED_CAUSAL_ARG                                                                                      \
     {                                                                                                        \

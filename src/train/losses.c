@@ -136,6 +136,48 @@ static void make_pooled(heed_pass *p)
     p->loss = heed_nn_cross_entropy(p->graph, p->scores, p->targets, (float)p->of->config->smoothing);
 }
 
+/* The surprise of what is asked for, and how many are asked: [rows], and as a number. */
+static heed_variable surprise(heed_pass *p, heed_variable *asked)
+{
+    const heed_variable each = heed_nn_surprise(p->graph, p->scores, p->targets);
+    int64_t rows = 1;
+    for (int d = 0; d < heed_graph_rank(p->graph, each); d++)
+        rows *= heed_graph_size(p->graph, each, d);
+    const heed_variable flat = heed_nn_stop(p->graph, heed_nn_reshape(p->graph, each, 1, &rows));
+    *asked = heed_nn_stop(p->graph, heed_nn_step(p->graph, flat, 0.0f));
+    return flat;
+}
+
+/* REINFORCE (Williams 1992): draws that were followed by less than the mean loss become likelier; where one
+ * class is asked of a text, all draws in it answer for that. */
+static void add_chances(heed_pass *p)
+{
+    heed_graph *graph = p->graph;
+    heed_variable asked;
+    if (!p->beside.chances)
+        return;
+    if (p->judging != HEED_JUDGE_CLASSES || p->of->data->objective == HEED_OBJECTIVE_DISTIL ||
+        p->of->data->objective == HEED_OBJECTIVE_CONTRASTIVE) {
+        heed_nn_fail(graph, HEED_UNSUPPORTED,
+                     "a layer that draws learns from tokens or classes, not from objective = %s",
+                     heed_objective_name((int)p->of->data->objective));
+        return;
+    }
+    const heed_variable each = surprise(p, &asked);
+    const int64_t rows = heed_graph_size(graph, each, 0);
+    const heed_variable count = heed_nn_scale(graph, heed_nn_sum(graph, asked), 1.0f, 1e-6f),
+                        mean = heed_nn_divide(graph, heed_nn_sum(graph, each), count),
+                        worse = heed_nn_multiply(graph, heed_nn_subtract(graph, each, mean), asked);
+    for (int i = 0; i < p->beside.chances; i++) {
+        heed_variable chance = p->beside.chance[i];
+        if (heed_graph_rank(graph, chance) == 2 && heed_graph_size(graph, chance, 0) == rows)
+            chance = heed_nn_sum(graph, chance);
+        const heed_variable flat = heed_nn_reshape(graph, chance, 1, &rows);
+        const heed_variable sum = heed_nn_sum(graph, heed_nn_multiply(graph, flat, worse));
+        p->loss = heed_nn_add(graph, p->loss, heed_nn_divide(graph, sum, count));
+    }
+}
+
 void heed_losses_make(heed_pass *p, bool train)
 {
     const heed_data *data = p->of->data;
@@ -151,4 +193,8 @@ void heed_losses_make(heed_pass *p, bool train)
     } else if (train) {
         p->loss = data->objective == HEED_OBJECTIVE_DISTIL ? distillation(p) : from_text(p);
     }
+    if (train && p->beside.loss >= 0)
+        p->loss = heed_nn_add(p->graph, p->loss, p->beside.loss);
+    if (train)
+        add_chances(p);
 }

@@ -84,7 +84,9 @@ heed_status heed_pass_make(heed_pass *p, const heed_pass_of *of, bool train)
                                .segments = HEED_NO_INPUT,
                                .places = HEED_NO_INPUT,
                                .source = HEED_NO_INPUT,
-                               .source_segments = HEED_NO_INPUT}};
+                               .source_segments = HEED_NO_INPUT},
+                     .beside = {.loss = HEED_NO_INPUT}};
+    p->nodes.beside = &p->beside;
     TRY(make_room(p));
     TRY(heed_graph_create(&p->graph, of->parameters, of->threads, HEED_ISA_AUTO));
     TRY(make_inputs(p));
@@ -93,6 +95,8 @@ heed_status heed_pass_make(heed_pass *p, const heed_pass_of *of, bool train)
     if (train)
         return heed_graph_finish(p->graph, p->loss);
     heed_graph_keep(p->graph, p->scores);
+    for (int i = 0; i < p->beside.measures; i++)
+        heed_graph_keep(p->graph, p->beside.measure[i].value);
     return heed_graph_finish(p->graph, HEED_NO_INPUT);
 }
 
@@ -206,6 +210,9 @@ void heed_pass_count(const heed_pass *p, const heed_nn_kernels *kernels, heed_pa
 {
     const float *score = heed_graph_data(p->graph, p->scores);
     const int32_t *target = heed_graph_data(p->graph, p->targets);
+    for (int i = 0; i < p->beside.measures; i++)
+        counts->measure[i] += (double)*(const float *)heed_graph_data(p->graph, p->beside.measure[i].value);
+    counts->batches++;
     if (p->judging == HEED_JUDGE_CLASSES) {
         count_classes(p, kernels, counts);
         return;

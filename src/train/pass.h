@@ -31,6 +31,7 @@ typedef struct heed_pass {
     const heed_pass_of *of;
     heed_graph *graph;
     heed_transformer_nodes nodes;
+    heed_beside beside;    /* what layers give beside their results */
     heed_variable targets; /* i32; one a token, or one an example */
     heed_variable weights; /* [rows, context] of tokens in what is made of a whole text; or HEED_NO_INPUT */
     heed_variable numbers; /* [batch]; or HEED_NO_INPUT */
@@ -50,7 +51,9 @@ void heed_pass_fill(heed_pass *pass, bool held_out, int64_t first, int64_t last)
 typedef struct heed_pass_counts {
     double loss;
     int64_t right, targets;
-    double sum, squares; /* of numbers */
+    double sum, squares;         /* of numbers */
+    double measure[HEED_BESIDE]; /* sums over batches */
+    int64_t batches;
 } heed_pass_counts;
 /* Adds up what the last forward run of a judging pass says. */
 void heed_pass_count(const heed_pass *pass, const heed_nn_kernels *kernels, heed_pass_counts *counts);

@@ -424,6 +424,27 @@ void heed_trainer_swap(const heed_trainer *t)
     }
 }
 
+/* Means over layers of what has the same name. */
+static void take_measures(const heed_beside *beside, const heed_pass_counts *counts, heed_evaluated *to)
+{
+    const int most = sizeof to->measure / sizeof *to->measure;
+    for (int i = 0; i < beside->measures; i++) {
+        const char *name = beside->measure[i].name;
+        double sum = 0.0;
+        int same = 0, earlier = 0;
+        for (int j = 0; j < beside->measures; j++)
+            if (!strcmp(beside->measure[j].name, name)) {
+                sum += counts->measure[j];
+                earlier += j < i;
+                same++;
+            }
+        if (earlier || to->measures == most)
+            continue;
+        to->measure[to->measures].name = name;
+        to->measure[to->measures++].value = sum / (double)same / (double)counts->batches;
+    }
+}
+
 heed_status heed_trainer_evaluate(heed_trainer *t, heed_evaluated *evaluated)
 {
     const int64_t all = heed_data_evaluations(&t->judge_data, t->judge_model.context);
@@ -450,6 +471,7 @@ heed_status heed_trainer_evaluate(heed_trainer *t, heed_evaluated *evaluated)
                                                  : NAN,
                                   .bits = NAN,
                                   .targets = counts.targets};
+    take_measures(&t->judge.beside, &counts, evaluated);
     if (t->data.bytes_held_out > 0 && heed_objective_says_next(t->data.objective))
         evaluated->bits =
             counts.loss / n / log(2.0) * (double)t->data.held_out / (double)t->data.bytes_held_out;

@@ -46,6 +46,11 @@ typedef struct heed_evaluated {
     double ceiling;        /* of accuracy, NaN: not known */
     double bits;           /* a byte of text; NaN: not known */
     int64_t targets;
+    struct {
+        const char *name;
+        double value;
+    } measure[8]; /* what layers report of themselves */
+    int measures;
 } heed_evaluated;
 /* On held-out data, with averaged weights where there are any. */
 heed_status heed_trainer_evaluate(heed_trainer *trainer, heed_evaluated *evaluated);
