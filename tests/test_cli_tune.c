@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define TUNE "tune -m tiny --threads 1 "
 
@@ -33,28 +34,48 @@ static double loss_of(const cJSON *tuned)
     return json_number(tuned, "kl_text") + json_number(tuned, "kl_answers");
 }
 
+/* The line pasted into heed eval gives the figures that were found. */
+static void assert_keeps_promise(const cJSON *root)
+{
+    static const char *const same[2][3] = {{"perplexity", "kl_mean", "cache_bytes_final"},
+                                           {"perplexity_long", "kl_mean", "cache_bytes_final"}};
+    static char spec[4096];
+    const cJSON *promised = cJSON_GetArrayItem(cJSON_GetObjectItem(root, "check"), 1);
+    const double needle = json_number(promised, "needle"), seed = json_number(root, "check_seed");
+    double promise[3];
+    for (int i = 0; i < 3; i++)
+        promise[i] = json_number(promised, same[0][i]);
+    snprintf(spec, sizeof spec, "%s", text(root, "spec"));
+    run("eval -m tiny --threads 1 --length 512 --seed %.0f --tasks text,speed,needle --spec \"%s\" --json",
+        seed, spec);
+    assert_int_equal(ran.status, 0);
+    cJSON *kept = json_line(1);
+    for (int i = 0; i < 3; i++)
+        assert_true(json_number(kept, same[1][i]) == promise[i]);
+    assert_true(json_number(cJSON_GetObjectItem(cJSON_GetObjectItem(kept, "tasks"), "needle"), "exact") ==
+                needle);
+    cJSON_Delete(kept);
+}
+
 static void the_mix_fits_the_budget_and_is_no_worse_than_any_single_policy(void **state)
 {
     (void)state;
-    run(TUNE "--budget 40%% --policy streaming --policy \"tova > by_head\" --type f16 --type q8 --json");
+    run(TUNE "--budget 60%% --policy streaming --policy \"tova > by_head\" --type f16 --type f32 --json");
     cJSON *root = result(), *singles = cJSON_GetObjectItem(root, "singles");
     const cJSON *single, *mix = cJSON_GetObjectItem(root, "mix"), *check = cJSON_GetObjectItem(root, "check");
     assert_int_equal(cJSON_GetArraySize(singles), 4);
-    assert_true(json_number(mix, "share") <= 0.4);
+    assert_true(json_number(mix, "share") <= 0.6);
     cJSON_ArrayForEach(single, singles)
     {
-        assert_true(json_number(single, "share") <= 0.4);
+        assert_true(json_number(single, "share") <= 0.6);
         assert_true(loss_of(mix) <= loss_of(single));
     }
     assert_int_equal(cJSON_GetArraySize(cJSON_GetObjectItem(root, "heads")), 8);
     assert_string_equal(text(cJSON_GetArrayItem(check, 0), "spec"), "");
     assert_string_equal(text(cJSON_GetArrayItem(check, 1), "spec"), text(root, "spec"));
     assert_true(json_number(cJSON_GetArrayItem(check, 0), "kl_mean") == 0.0);
-    char spec[4096];
-    snprintf(spec, sizeof spec, "%s", text(root, "spec"));
+    assert_keeps_promise(root);
     cJSON_Delete(root);
-    run("eval -m tiny --threads 1 --tasks speed --spec \"%s\" --csv", spec);
-    assert_int_equal(ran.status, 0);
 }
 
 static void storage_alone_may_be_enough(void **state)
@@ -135,6 +156,26 @@ static void wrong_wishes_are_refused(void **state)
     assert_one_sentence("no room");
 }
 
+/* The small model with a context of 4 pages: less would leave nothing to choose. */
+static int long_folder(void **state)
+{
+    static const char named[] = "\"max_position_embeddings\": ";
+    char config[4096];
+    if (tiny_folder(state))
+        return -1;
+    FILE *file = fopen("tiny/config.json", "r");
+    assert_non_null(file);
+    config[fread(config, 1, sizeof config - 1, file)] = 0;
+    fclose(file);
+    char *at = strstr(config, named);
+    assert_non_null(at);
+    unlink("tiny/config.json");
+    file = fopen("tiny/config.json", "w");
+    assert_non_null(file);
+    fprintf(file, "%.*s%s512%s", (int)(at - config), config, named, strchr(at, ','));
+    return fclose(file);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -144,5 +185,5 @@ int main(void)
         cmocka_unit_test(heads_are_kept_whole_by_their_scores_or_by_what_they_lose),
         cmocka_unit_test(wrong_wishes_are_refused),
     };
-    return cmocka_run_group_tests(tests, tiny_folder, tiny_folder_remove);
+    return cmocka_run_group_tests(tests, long_folder, tiny_folder_remove);
 }

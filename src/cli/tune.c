@@ -49,7 +49,14 @@ static const cli_option options[] = {
 };
 
 static const char *const default_policies[] = {"streaming", "snapkv", "snapkv > by_head", "tova"};
-static const char *const default_types[] = {"f16", "q8", "keys(q8) > values(q4)", "rotated(q4)"};
+static const char *const default_types[] = {"f16",
+                                            "q8",
+                                            "keys(q8) > values(q4)",
+                                            "q4",
+                                            "rotated(q4)",
+                                            "kivi(residual=0)",
+                                            "think",
+                                            "outliers(bits=4, residual=0)"};
 
 static void show_progress(void *context, const char *what, double done, double all)
 {
@@ -133,7 +140,9 @@ static double needle_of(const heed_result *result)
 static void print_check(heed_tune_result *result)
 {
     const heed_result *own = heed_results_of(&result->check, "");
-    puts("\non other texts\n   perplexity  KL mean  needles %   MB at end  share %");
+    printf("\non other texts, as heed eval --length %s --seed %llu --tasks text,speed,needle has them\n"
+           "   perplexity  KL mean  needles %%   MB at end  share %%\n",
+           result->check.key.length, (unsigned long long)result->check_seed);
     for (int i = -1; i < result->checks && own; i++) {
         const heed_result *one = i < 0 ? own : heed_results_of(&result->check, result->checked[i]);
         if (one)
@@ -174,6 +183,7 @@ static void add_check(cJSON *root, heed_tune_result *result)
 {
     cJSON *array = cJSON_AddArrayToObject(root, "check");
     const heed_result *own = heed_results_of(&result->check, "");
+    cJSON_AddNumberToObject(root, "check_seed", (double)result->check_seed);
     for (int i = -1; i < result->checks && own; i++) {
         const heed_result *one = i < 0 ? own : heed_results_of(&result->check, result->checked[i]);
         cJSON *object = cJSON_CreateObject();

@@ -138,16 +138,18 @@ static heed_status open_session(heed_probe *probe, const char *type)
     return status;
 }
 
-/* The rows of all items, whose prompts lie in sequences `first`... */
-static heed_status read_rows(const heed_probe *probe, heed_session *session, int64_t first, float *logits)
+/* The rows of the first `count` items, whose prompts lie in sequences `first`... */
+static heed_status read_rows(const heed_probe *probe, heed_session *session, int64_t first, int count,
+                             float *logits)
 {
     heed_feed_item items[HEED_PROBE_MOST];
-    for (int i = 0; i < probe->items; i++)
+    for (int i = 0; i < count; i++)
         items[i] = (heed_feed_item){.sequence = first + i,
                                     .tokens = probe->item[i].text.id + probe->item[i].before,
                                     .count = probe->item[i].rows,
                                     .reading = HEED_READ_WRITTEN};
-    return heed_feed(session, items, probe->items, &(heed_feed_wants){.logits = logits, .all_logits = true});
+    return heed_feed(session, items, count,
+                     &(heed_feed_wants){.logits = logits, .all_logits = logits != NULL});
 }
 
 static heed_status compare(const heed_probe *probe, heed_trial *trial)
@@ -221,24 +223,13 @@ static heed_status run(heed_probe *probe, const char *spec, const int32_t *choic
     for (int i = 0; i < probe->items && !status; i++)
         status = choice ? assemble(probe, i, choice) : act(probe, i, probe->items + i);
     if (!status)
-        trial->bytes = bytes_of(probe, probe->items, NULL);
-    if (!status)
-        status = read_rows(probe, probe->open, probe->items, logits);
+        status = read_rows(probe, probe->open, probe->items, probe->items, logits);
+    trial->bytes = 0.0;
+    for (int i = 0; i < HEED_PROBE_TEXTS && !status; i++)
+        trial->bytes = fmax(trial->bytes, bytes_of(probe, probe->items + i, NULL));
     for (int i = 0; i < probe->items; i++)
         heed_session_cut(probe->open, probe->items + i, 0);
     return status;
-}
-
-/* As heed_trials_bytes counts them; keys that others went into also have a number of these. */
-static double bytes_apart(const heed_probe *probe, const heed_session *session)
-{
-    const int64_t heads = probe->info.kv_heads, units = probe->info.layers * heads;
-    heed_session_info info;
-    double kept = 0.0;
-    heed_session_get_info(session, &info);
-    for (int64_t u = 0; u < units; u++)
-        kept += (double)heed_session_kept(session, 0, u / heads, u % heads, NULL, NULL, 0);
-    return kept * (info.cache_token_bytes / (double)units + 2 * sizeof(float));
 }
 
 /* Policies that cannot act on what was read without them read it themselves. */
@@ -247,13 +238,19 @@ static heed_status run_apart(heed_probe *probe, const char *spec, heed_trial *tr
     heed_session *session;
     const heed_session_options options = options_for(probe, spec, probe->items);
     TRY(heed_session_create(&session, probe->model, &options));
-    heed_status status = HEED_OK;
+    heed_session_usage usage;
+    heed_status status = read_prompt(probe, session, 0, 0);
+    if (!status)
+        status = read_rows(probe, session, 0, 1, NULL);
+    heed_session_get_usage(session, &usage);
+    trial->bytes = (double)usage.bytes;
     for (int i = 0; i < probe->items && !status; i++) {
-        status = read_prompt(probe, session, i, i);
-        trial->bytes = i == 0 ? bytes_apart(probe, session) : trial->bytes;
+        status = heed_session_cut(session, i, 0);
+        if (!status)
+            status = read_prompt(probe, session, i, i);
     }
     if (!status)
-        status = read_rows(probe, session, 0, probe->logits);
+        status = read_rows(probe, session, 0, probe->items, probe->logits);
     heed_session_free(session);
     return status;
 }
@@ -305,7 +302,9 @@ heed_status heed_probe_weigh(heed_probe *probe, const char *type, const char *sp
 {
     TRY(open_session(probe, type));
     TRY(heed_trials_change(&probe->trials, spec));
-    const heed_status status = act(probe, 0, probe->items);
+    heed_status status = act(probe, 0, probe->items);
+    if (!status)
+        status = read_rows(probe, probe->open, probe->items, 1, NULL);
     if (!status)
         bytes_of(probe, probe->items, bytes);
     heed_session_cut(probe->open, probe->items, 0);

@@ -30,7 +30,7 @@ typedef struct heed_probe {
     int items;
     int64_t rows;              /* of all items */
     float *reference, *logits; /* [rows, vocabulary] */
-    double bytes;              /* of the model's own caches at the end of a prompt */
+    double bytes;              /* of the model's own caches at the end of the first text */
     heed_trial_log *log;
     heed_session *open; /* has read all prompts, */
     char type[64];      /* keeping them as this type */
@@ -62,14 +62,15 @@ heed_status heed_probe_try(heed_probe *probe, const char *type, const char *spec
 
 /* Lets each of forms [forms] act on all prompts: specs that hold for all heads, all with storage `type`;
  * NULL: not there. heed_probe_try_choice then only puts together what each kv head holds. */
-enum { HEED_PROBE_FORMS = 9 };
+enum { HEED_PROBE_FORMS = 12 };
 heed_status heed_probe_prepare(heed_probe *probe, const char *type, const char *const *spec, int forms);
 /* As heed_probe_try with the spec in which each kv head has the form choice[layers, kv_heads] of those
  * prepared, each acting as if all heads had it: the same where forms look at one head alone. */
 heed_status heed_probe_try_choice(heed_probe *probe, const char *type, const char *spec,
                                   const int32_t *choice, heed_trial *trial);
 
-/* Only the bytes [layers, kv_heads] of each kv head after the policies acted on the first text. */
+/* Only the bytes [layers, kv_heads] of each kv head when the policies have acted on the first text and its
+ * rows were read. */
 heed_status heed_probe_weigh(heed_probe *probe, const char *type, const char *spec, double *bytes);
 
 #endif

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAGIC "heed tune trials 1: "
+#define MAGIC "heed tune trials 2: "
 
 const heed_trial *heed_trial_log_find(const heed_trial_log *log, const char *spec)
 {

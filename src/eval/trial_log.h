@@ -7,7 +7,7 @@
 /* What a choice of policies loses and takes. */
 typedef struct heed_trial {
     double text, answers; /* KL from the model's own attention, nats: mean over texts; over answers */
-    double bytes;         /* of the caches of one text at the end of its prompt */
+    double bytes;         /* of the caches at the end of the text that takes most, in whole pages */
 } heed_trial;
 
 static inline double heed_trial_loss(const heed_trial *trial)

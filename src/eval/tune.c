@@ -12,11 +12,9 @@
 enum {
     BLOCK = 64,
     REPEATS = 4,
-    FITS = 12,
+    FITS = 8,
     CHECK_SEED = 1000,
-    CHECK_DEPTHS = 5,
-    CHECK_TRIALS = 2,
-    WRITTEN = 32
+    CHECK_QUIZZES = 10,
 };
 
 void heed_tune_advance(heed_tune_run *r, double tokens)
@@ -99,43 +97,38 @@ heed_status heed_tune_whole(heed_tune_run *r, const char *type, double *bytes)
     return weigh(r, type, spec, bytes);
 }
 
-/* A share with which the policy stays within the budget: bytes go with it nearly in proportion. 0: none. */
-static heed_status fit_share(heed_tune_run *r, const char *policy, const char *type, double whole,
-                             double *share)
+/* The largest share, to one in 2^FITS, with which the policy stays within the budget. 0: none. */
+static heed_status fit_share(heed_tune_run *r, const char *policy, const char *type, double *share)
 {
     char chain[HEED_TUNE_POLICY], spec[HEED_TUNE_POLICY + 100];
-    double bytes = INFINITY;
-    *share = r->limit / whole;
-    for (int i = 0; i < FITS; i++) {
-        *share = floor(*share * 1e4) * 1e-4;
-        if (*share < 1e-3)
-            break;
-        TRY(heed_tune_with_share(policy, *share, chain, sizeof chain));
+    double step = 0.5, bytes = INFINITY;
+    *share = 0.0;
+    for (int i = 0; i < FITS; i++, step *= 0.5) {
+        TRY(heed_tune_with_share(policy, *share + step, chain, sizeof chain));
         snprintf(spec, sizeof spec, "cache=%s > %.60s", chain, type);
         TRY(weigh(r, type, spec, &bytes));
-        if (bytes <= r->limit)
-            return HEED_OK;
-        *share *= 0.999 * r->limit / bytes;
+        *share += bytes <= r->limit ? step : 0.0;
     }
-    *share = 0.0;
     return HEED_OK;
 }
 
 /* One policy for all heads, with as many keys as the budget has room for. */
-static heed_status try_single(heed_tune_run *r, const char *policy, const char *type, double whole)
+static heed_status try_single(heed_tune_run *r, const char *policy, const char *type)
 {
     char chain[HEED_TUNE_POLICY], spec[HEED_TUNE_POLICY + 100];
     double share;
     heed_trial trial;
-    TRY(fit_share(r, policy, type, whole, &share));
-    if (share < 1e-3)
-        return HEED_OK;
-    TRY(heed_tune_with_share(policy, share, chain, sizeof chain));
-    snprintf(spec, sizeof spec, "cache=%s > %.60s", chain, type);
-    TRY(heed_probe_try(&r->probe, type, spec, &trial));
-    r->result->trials++;
-    heed_tune_advance(r, (double)r->probe.rows);
-    return put(&r->result->single[r->result->singles++], spec, policy, type, &trial);
+    TRY(fit_share(r, policy, type, &share));
+    for (; share > 1e-3; share *= 0.97) { /* budgets by head may take more of another text */
+        TRY(heed_tune_with_share(policy, share, chain, sizeof chain));
+        snprintf(spec, sizeof spec, "cache=%s > %.60s", chain, type);
+        TRY(heed_probe_try(&r->probe, type, spec, &trial));
+        r->result->trials++;
+        heed_tune_advance(r, (double)r->probe.rows);
+        if (trial.bytes <= r->limit)
+            return put(&r->result->single[r->result->singles++], spec, policy, type, &trial);
+    }
+    return HEED_OK;
 }
 
 /* Where storage alone is small enough, a policy has nothing to save. */
@@ -147,7 +140,7 @@ static heed_status try_singles(heed_tune_run *r)
         double whole;
         TRY(heed_tune_whole(r, type, &whole));
         for (int p = 0; p < r->wanted->policies && whole > r->limit; p++)
-            TRY(try_single(r, r->wanted->policy[p], type, whole));
+            TRY(try_single(r, r->wanted->policy[p], type));
         if (whole <= r->limit) {
             char spec[200];
             heed_trial trial;
@@ -232,7 +225,7 @@ static void choose_checks(heed_tune_run *r)
     }
 }
 
-/* Texts that the search has not seen. */
+/* Texts that the search has not seen: the quick suite of an evaluation with another seed. */
 static heed_status check(heed_tune_run *r)
 {
     const heed_tuning *wanted = r->wanted;
@@ -250,16 +243,8 @@ static heed_status check(heed_tune_run *r)
                                   .specs = r->result->checks,
                                   .progress = advance_check,
                                   .context = r};
-    evaluation.suite = (heed_suite){.name = "tune",
-                                    .window = wanted->length / 4,
-                                    .windows = 1,
-                                    .text = wanted->length,
-                                    .length = {wanted->length},
-                                    .lengths = 1,
-                                    .depths = CHECK_DEPTHS,
-                                    .trials = CHECK_TRIALS,
-                                    .quizzes = 1,
-                                    .written = wanted->length / 4 < WRITTEN ? wanted->length / 4 : WRITTEN};
+    TRY(heed_suite_make(&evaluation.suite, "quick", r->info.context, wanted->length));
+    r->result->check_seed = evaluation.seed;
     heed_results_key *key = &r->result->check.key;
     snprintf(key->model, sizeof key->model, "%.390s", r->log.key);
     snprintf(key->suite, sizeof key->suite, "%s", evaluation.suite.name);
@@ -329,7 +314,7 @@ static double tokens_expected(const heed_tune_run *r)
     const double rows = HEED_PROBE_TEXTS * 40 + HEED_PROBE_QUIZZES * 6, length = (double)wanted->length;
     const double singles = wanted->policies * wanted->types;
     const double prompts = (wanted->types + 1) * HEED_PROBE_MOST * length;
-    const double check = (HEED_TUNE_CHECKS + 1) * length * (CHECK_DEPTHS * CHECK_TRIALS + 2.25);
+    const double check = (HEED_TUNE_CHECKS + 1) * length * (CHECK_QUIZZES + 2.25);
     const double trials = wanted->method == HEED_TUNE_MEASURED ? heed_tune_trials_expected(r)
                           : wanted->method == HEED_TUNE_DUO    ? (double)r->units
                                                                : 0.0;
@@ -366,7 +351,7 @@ static heed_status find_mix(heed_tune_run *r)
     r->what = "own attention";
     TRY(heed_probe_create(&r->probe, &wish));
     r->result->bytes = r->probe.bytes;
-    r->limit = r->wanted->budget * r->probe.bytes * (r->wanted->budget < 1.0 ? HEED_TUNE_MARGIN : 1.0);
+    r->limit = r->wanted->budget * r->probe.bytes;
     heed_status status = score_heads(r);
     if (!status)
         status = try_singles(r);

@@ -49,7 +49,7 @@ typedef struct heed_tuned {
 
 typedef struct heed_tune_result {
     int64_t layers, heads, kv_heads;
-    double bytes;           /* of the model's own caches at the end of a prompt */
+    double bytes;           /* of the model's own caches at the end of a text */
     heed_head_scores *head; /* [layers, heads] */
     bool *retrieval;        /* [layers, heads] by those scores */
     double *alone;          /* [layers, kv_heads] loss with sinks and a window there only; NaN: not tried */
@@ -59,6 +59,7 @@ typedef struct heed_tune_result {
     int64_t trials;
     heed_results
         check; /* on other texts: the model's own, the mix, then the best singles, of different policies */
+    uint64_t check_seed; /* of those texts */
     const char *checked[HEED_TUNE_CHECKS];
     int checks;
 } heed_tune_result;

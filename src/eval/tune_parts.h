@@ -4,8 +4,6 @@
 
 #include "eval/tune.h"
 
-/* Caches grow a little while a text goes on, so a mix takes a little less than the budget. */
-#define HEED_TUNE_MARGIN 0.98
 enum { HEED_TUNE_TEXT = 65536, HEED_TUNE_POLICY = 400 };
 
 typedef struct heed_tune_run {

@@ -7,6 +7,7 @@
  * measured to lose less stays.
  */
 #include "base/try.h"
+#include "cache/pages.h"
 #include "eval/tune_parts.h"
 
 #include <math.h>
@@ -16,10 +17,13 @@
 
 enum { FORMS = HEED_PROBE_FORMS, ROUNDS = 2, MOST_HEADS = 96, PAIRS = 48 };
 
-/* Form 0 keeps everything; then the first policy from much to little room, then the second. */
-static const double level[FORMS] = {INFINITY, 1.7, 1.3, 1.0, 0.7, 0.4, 0.15, 1.0, 0.4};
-enum { MIDDLE = 3, SECOND = 7 };
-static const int8_t more[FORMS] = {-1, 0, 1, 2, 3, 4, 5, 2, 7}, less[FORMS] = {1, 2, 3, 4, 5, 6, -1, 8, 6};
+/* Form 0 keeps everything; then the first policy from much to little room, the second, and what a streaming
+ * head keeps. Rooms are whole pages, from what the best single has as many steps on as here, or a part. */
+enum { MIDDLE = 4, SECOND = 9, STREAMING = 11 };
+static const int8_t step[FORMS] = {0, 4, 2, 1, 0, -1, -2, 0, 0, 0, 0, 0};
+static const double part[FORMS] = {1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.5, 0.2, 1.0, 0.5, 0.125};
+static const int8_t more[FORMS] = {-1, 0, 1, 2, 3, 4, 5, 6, 7, 3, 9, 8},
+                    less[FORMS] = {1, 2, 3, 4, 5, 6, 7, 8, 11, 10, 8, -1};
 
 typedef struct search {
     heed_tune_run *run;
@@ -154,7 +158,7 @@ static void forget_losses(search *s)
 
 static heed_status by_layers(search *s)
 {
-    static const bool all[FORMS] = {true, true, true, true, true, true, true, true, true};
+    static const bool all[FORMS] = {true, true, true, true, true, true, true, true, true, true, true, true};
     const int64_t heads = s->run->info.kv_heads;
     bool improved;
     s->run->what = "layers";
@@ -303,17 +307,33 @@ static double share_of(const heed_tuned *single)
     return strtod(strstr(single->spec, "(share=") + strlen("(share="), NULL);
 }
 
+/* With which a head that sees all of a text holds so many full pages at its end; to four digits. */
+static double share_of_pages(const search *s, double pages)
+{
+    const heed_probe_item *text = &s->run->probe.item[0];
+    return floor((pages * HEED_PAGE - (double)text->rows) / (double)text->before * 1e4) * 1e-4;
+}
+
 static heed_status make_forms(search *s, const heed_tuned *first, const heed_tuned *second)
 {
-    const double share = share_of(first);
+    const heed_probe_item *text = &s->run->probe.item[0];
+    const double share = share_of(first),
+                 pages = floor((share * (double)text->before + (double)text->rows) / HEED_PAGE),
+                 unit = pages < 8.0 ? 1.0 : floor(pages / 8.0);
     s->there[0] = true;
     for (int f = 1; f < FORMS; f++) {
-        const heed_tuned *of = f < SECOND ? first : second;
+        const char *policy = f < SECOND       ? first->policy
+                             : f >= STREAMING ? "streaming"
+                             : second         ? second->policy
+                                              : NULL;
+        const double here = f == MIDDLE ? share
+                            : pages > 1.0
+                                ? share_of_pages(s, fmax(1.0, floor(part[f] * pages) + step[f] * unit))
+                                : share * part[f] * exp2(0.25 * step[f]);
         s->policy[f - 1] = s->text[f];
-        s->there[f] = of && level[f] * share < 0.97;
+        s->there[f] = policy && here < 0.97 && here > 0.0;
         if (s->there[f])
-            TRY(heed_tune_with_share(of->policy, f == MIDDLE ? share : level[f] * share, s->text[f],
-                                     sizeof s->text[f]));
+            TRY(heed_tune_with_share(policy, here, s->text[f], sizeof s->text[f]));
     }
     return HEED_OK;
 }

@@ -144,6 +144,7 @@ struct heed_session {
     heed_prune prune;       /* which tokens of prompts go on to later layers */
     heed_repeat repeat;     /* prompts that are read once more */
     bool recalls;           /* some layer's selector has a memory */
+    bool held_young;        /* pages get no other grade when a prompt ends: who tries policies asks for it */
     int64_t chosen_unit;    /* keys of the blocks that the last selection layer so far hands on */
     heed_memory *memories;  /* [sequences, layers + 1]; the last is for what layers hand on */
     heed_memory **recalled; /* [sequences] for an execution */

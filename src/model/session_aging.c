@@ -15,7 +15,7 @@ static void want_queries(heed_session *session, int window, bool weighs, heed_se
     all->observes |= HEED_OBSERVES_QUERIES | (weighs ? HEED_OBSERVES_WEIGHTS : 0u);
     if (!weighs)
         return;
-    kind->window = window > kind->window ? window : kind->window;
+    kind->window = layer->window; /* of all that is shown */
     kind->started = false;
     kind->placed = stored->placed = true;
 }
@@ -176,10 +176,13 @@ heed_status heed_session_age(heed_session *session, int64_t l, const heed_piece 
     heed_shown_queries shown = {.queries = 0};
     if (session->kind[session->layer[l].kind].grades == 0 || !fills(session, l, piece))
         return HEED_OK;
+    if (session->held_young && piece->prompt && piece->ends)
+        return HEED_OK;
     if (form->form->storage->pack && !may_pack(session, l, piece))
         return HEED_OK;
     if (form->form->storage->window)
-        TRY(heed_session_show_queries(session, l, piece, form->form->storage->weighs, &shown));
+        TRY(heed_session_show_queries(session, l, piece, form->form->storage->window(form),
+                                      form->form->storage->weighs, &shown));
     bool changed = false;
     for (int64_t g = 0; g < session->model->config.kv_heads; g++) {
         const heed_kept_keys *list = heed_pages_list(&session->pages, piece->sequence, l, g);

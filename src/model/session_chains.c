@@ -75,6 +75,8 @@ heed_status heed_session_serve_chains(heed_session *session, int64_t l, heed_ses
         all->observes |= chain->observes;
         all->merges |= chain->merges;
     }
+    if (kind->window) /* those of all that is shown */
+        kind->window = layer->window;
     for (int64_t g = 0; g < session->model->config.kv_heads; g++)
         layer->chain[g].state_floats = (int)stored->states; /* rows of all kv heads have one length */
     if (kind->with & session->with & HEED_WITH_TOP && kind->top > session->top)

@@ -145,24 +145,25 @@ static void place_queries(void *context, int head, const float *in, const int32_
     }
 }
 
-/* The last queries that a layer's policies see, side by side for each head. */
-static int64_t gather_queries(heed_session *session, int64_t l, const heed_piece *piece)
+/* The last queries that a layer's policies see, `most` at most, side by side for each head. */
+static int64_t gather_queries(heed_session *session, int64_t l, const heed_piece *piece, int64_t most)
 {
     const heed_session_layer *layer = &session->layer[l];
     const heed_past *past = heed_past_of(session, piece->sequence, l);
     const int64_t dim = session->model->config.head_dim, read = piece->first + piece->count;
     const heed_keep_room *room = &session->work.keep;
-    for (int64_t i = 0; i < past->shown; i++) {
-        const int64_t place = read - past->shown + i;
+    const int64_t count = past->shown < most ? past->shown : most;
+    for (int64_t i = 0; i < count; i++) {
+        const int64_t place = read - count + i;
         const float *from = heed_shown_query(session, layer, piece->sequence, place);
         room->place[i] = (int32_t)place;
         room->pos[i] = (int32_t)(place - past->offset);
         for (int64_t h = 0; h < session->model->config.heads; h++)
-            memcpy(room->query + (h * past->shown + i) * dim, from + h * dim, (size_t)dim * sizeof *from);
+            memcpy(room->query + (h * count + i) * dim, from + h * dim, (size_t)dim * sizeof *from);
     }
-    for (int64_t i = past->shown; i < session->wants.window; i++)
+    for (int64_t i = count; i < session->wants.window; i++)
         room->pos[i] = 0; /* a plan looks at the positions of queries that do not exist too */
-    return past->shown;
+    return count;
 }
 
 /* Where the weights of a head's last queries go. */
@@ -391,19 +392,28 @@ static void drop_out_of_reach(heed_session *session, int64_t l, const heed_piece
     }
 }
 
-heed_status heed_session_show_queries(heed_session *session, int64_t l, const heed_piece *piece, bool weights,
-                                      heed_shown_queries *shown)
+heed_status heed_session_show_queries(heed_session *session, int64_t l, const heed_piece *piece, int64_t most,
+                                      bool weights, heed_shown_queries *shown)
 {
     const heed_session_kind *kind = &session->kind[session->layer[l].kind];
     const heed_config *c = &session->model->config;
     const heed_keep_room *room = &session->work.keep;
-    const int64_t queries = gather_queries(session, l, piece);
+    const int64_t queries = gather_queries(session, l, piece, most);
     placing places = {session, kind->rung[0], heed_past_of(session, piece->sequence, l)->offset};
     for (int64_t h = 0; h < c->heads; h++)
         place_queries(&places, (int)h, room->query + h * queries * c->head_dim, room->place, queries,
                       room->compared + h * queries * c->head_dim);
     *shown = (heed_shown_queries){queries, room->compared, weights && queries > 0 ? room->weight : NULL};
     return shown->weight ? watch(session, l, piece, queries) : HEED_OK;
+}
+
+/* Last queries that a layer's policies want to see; its storage may want more. */
+static int64_t window_of(const heed_session_layer *layer, int64_t kv_heads)
+{
+    int64_t window = 0;
+    for (int64_t g = 0; g < kv_heads; g++)
+        window = layer->chain[g].window > window ? layer->chain[g].window : window;
+    return window;
 }
 
 static heed_status act(heed_session *session, int64_t l, const heed_piece *piece)
@@ -417,7 +427,8 @@ static heed_status act(heed_session *session, int64_t l, const heed_piece *piece
     for (int64_t g = 0; g < c->kv_heads; g++)
         room->chain[g] = heed_session_is_due(session, l, piece, g) ? &layer->chain[g] : &idle;
     drop_out_of_reach(session, l, piece);
-    const int64_t queries = gather_queries(session, l, piece), dim = c->head_dim;
+    const int64_t queries = gather_queries(session, l, piece, window_of(layer, c->kv_heads)),
+                  dim = c->head_dim;
     placing places = {session, kind->rung[0], past->offset};
     if (session->wants.observes & HEED_OBSERVES_QUERIES && kind->prepared)
         for (int64_t h = 0; h < c->heads; h++)

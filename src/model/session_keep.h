@@ -55,14 +55,14 @@ void heed_session_observe(struct heed_session *session, int64_t layer, const str
 /* Whether the chain of a kv head, and those like it, have something to do after a piece. */
 bool heed_session_is_due(const struct heed_session *session, int64_t layer, const struct heed_piece *piece,
                          int64_t kv_head);
-/* The last queries that a layer has seen, in the room of policies. */
+/* The last queries that a layer has seen, `most` at most, in the room of policies. */
 typedef struct heed_shown_queries {
     int64_t queries;
     const float *compared; /* [heads][queries][dim] scale included */
     const float *weight; /* of kv head g from g group queries most on: [group][queries][keys held]; or NULL */
 } heed_shown_queries;
 heed_status heed_session_show_queries(struct heed_session *session, int64_t layer,
-                                      const struct heed_piece *piece, bool weights,
+                                      const struct heed_piece *piece, int64_t most, bool weights,
                                       heed_shown_queries *shown);
 
 /* After a layer's attention to a piece: drops keys where a policy is due. */

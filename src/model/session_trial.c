@@ -24,6 +24,7 @@ heed_status heed_trials_begin(heed_trials *trials, heed_session *session)
     if (!trials->made)
         return heed_fail(HEED_NO_MEMORY, "no memory for the policies of %zu heads", count);
     memcpy(trials->made, session->chain, count * sizeof *trials->made);
+    session->held_young = true;
     return HEED_OK;
 }
 
@@ -45,6 +46,7 @@ void heed_trials_end(heed_trials *trials)
     if (trials->made) {
         put_in_place(trials->session, trials->made);
         trials->session->work.keep.work = trials->own_work;
+        trials->session->held_young = false;
     }
     free(trials->made);
     free(trials->work);
@@ -117,6 +119,12 @@ static heed_status chain_of_head(const heed_session *session, const heed_spec *s
     return HEED_OK;
 }
 
+/* Whether pages change as they age by the same form with the same arguments. */
+static bool ages_alike(const heed_form_state *a, const heed_form_state *b)
+{
+    return a->form == b->form && (!a->form || memcmp(a->arg, b->arg, sizeof a->arg) == 0);
+}
+
 static heed_status chains_of_layer(const heed_trials *trials, const char *attention, int64_t l, char *text,
                                    heed_chain *chain)
 {
@@ -129,7 +137,8 @@ static heed_status chains_of_layer(const heed_trials *trials, const char *attent
     TRY(heed_attention_of_layer(own, attention, NULL, l, text, HEED_ATTENTION_TEXT));
     TRY(heed_attention_take_apart(&parts, text, NULL));
     heed_status status = HEED_OK;
-    if (parts.keys != kind->key_type || parts.values != kind->value_type || strcmp(parts.plain, kind->spec))
+    if (parts.keys != kind->key_type || parts.values != kind->value_type || strcmp(parts.plain, kind->spec) ||
+        !ages_alike(&parts.aging, &session->layer[l].aging))
         status = heed_fail(HEED_UNSUPPORTED, "layer %lld was read with another type of cache or attention",
                            (long long)l);
     for (int64_t g = 0; g < heads && !status; g++) {
@@ -188,8 +197,13 @@ heed_status heed_trials_act(heed_trials *trials, int64_t sequence)
                             .prompt = true,
                             .last = true,
                             .ends = true};
-    for (int64_t l = 0; l < session->model->config.layers; l++)
+    for (int64_t l = 0; l < session->model->config.layers; l++) {
         TRY(heed_session_settle(session, l, &end));
+        session->held_young = false;
+        const heed_status aged = heed_session_age(session, l, &end);
+        session->held_young = true;
+        TRY(aged);
+    }
     return HEED_OK;
 }
 
@@ -205,12 +219,14 @@ heed_status heed_trials_take(heed_trials *trials, int64_t from, int64_t to, int6
     return HEED_OK;
 }
 
-double heed_trials_bytes(const heed_trials *trials, int64_t sequence, int64_t layer, int64_t kv_head)
+/* What goes with a key beside its rows: its place, where one is kept, and states. The lists of a layer are
+ * kept alike. */
+static size_t bytes_beside(const heed_session *session, int64_t layer)
 {
-    const heed_session *session = trials->session;
+    const heed_storage *storage =
+        session->layer[layer].aging.form ? session->layer[layer].aging.form->storage : NULL;
+    size_t beside = storage && storage->weighs ? sizeof(int32_t) : 0;
     const int64_t heads = session->model->config.kv_heads;
-    const heed_kept_keys *list = heed_pages_list(&session->pages, sequence, layer, kv_head);
-    size_t beside = 0; /* of a key: its place and states; the lists of a layer are kept alike */
     for (int64_t g = 0; g < heads; g++) {
         const heed_chain *chain = &session->chain[layer * heads + g];
         size_t here = chain->forms ? sizeof(int32_t) : 0;
@@ -218,12 +234,16 @@ double heed_trials_bytes(const heed_trials *trials, int64_t sequence, int64_t la
             here += (size_t)chain->form[f].form->policy->state_floats * sizeof(float);
         beside = here > beside ? here : beside;
     }
-    double bytes = (double)list->count * (double)beside;
-    for (int64_t p = 0; p < heed_pages_for(list->count); p++) {
-        size_t keys, values;
-        heed_pages_stored(&session->pages, layer, list, p, false, &keys);
-        heed_pages_stored(&session->pages, layer, list, p, true, &values);
-        bytes += (double)(keys + values);
-    }
+    return beside;
+}
+
+double heed_trials_bytes(const heed_trials *trials, int64_t sequence, int64_t layer, int64_t kv_head)
+{
+    const heed_session *session = trials->session;
+    const heed_pages_layer *stored = &session->pages.layer[layer];
+    const heed_kept_keys *list = heed_pages_list(&session->pages, sequence, layer, kv_head);
+    double bytes = (double)list->count * (double)bytes_beside(session, layer);
+    for (int64_t p = 0; p < heed_pages_for(list->count); p++)
+        bytes += (double)(stored->layout[heed_page_grade(list, p)].page_bytes + stored->side_bytes);
     return bytes;
 }

@@ -26,15 +26,16 @@ void heed_trials_end(heed_trials *trials);
  * `chunked`, `packed`, forms that merge. */
 heed_status heed_trials_change(heed_trials *trials, const char *attention);
 
-/* The policies act on a sequence as if its last token had been the end of a prompt. */
+/* The policies act on a sequence as if its last token had been the end of a prompt; then its pages get the
+ * grades that they have there. */
 heed_status heed_trials_act(heed_trials *trials, int64_t sequence);
 
 /* Sequence `to`, which holds all of a prompt, gets what a kv head of a layer holds of `from`, in which
  * policies acted on the same prompt. */
 heed_status heed_trials_take(heed_trials *trials, int64_t from, int64_t to, int64_t layer, int64_t kv_head);
 
-/* Bytes of the keys and values that a kv head of a layer holds and of what would go with them in a session
- * with these policies only. Pages, which are taken whole, come to more: up to 127 keys of a kv head. */
+/* Bytes of the pages of a kv head of a layer, which are taken whole, and of what would go with its keys in a
+ * session with these policies only: all together, what the store of such a session holds. */
 double heed_trials_bytes(const heed_trials *trials, int64_t sequence, int64_t layer, int64_t kv_head);
 
 #endif
