@@ -4,6 +4,14 @@
 
 #define AHEAD 8192 /* bytes read ahead of their use */
 
+/* Steps of a group that are unrolled. Where the compiler writes vectors out as scalars or short vectors,
+ * longer code only is slower. */
+#if defined(__AVX2__) || defined(__ARM_NEON)
+enum { STEPS = 8 };
+#else
+enum { STEPS = 1 };
+#endif
+
 /* Whether lines that far ahead go straight into the first cache. Small blocks in the order of memory stay
  * there until their use, which suits AVX-512, and so do bytes in the time that AVX2 takes for them; others
  * would be pushed out again. So the second cache gets those, and the first one two blocks ahead of their use.
@@ -49,7 +57,7 @@ WHOLE INLINE void add_block(whole_kind kind, const heed_panel_layout *layout, co
 #pragma GCC unroll 8
         for (int p = 0; p < PANEL_VECTORS; p++)
             whole[p] = (ints){0} + init[g];
-#pragma GCC unroll 8
+#pragma GCC unroll STEPS
         for (int s = g * steps; s < (g + 1) * steps; s++) {
             const ints four_x = four(x + HEED_STEP * s);
 #pragma GCC unroll 8
