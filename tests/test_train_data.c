@@ -405,6 +405,85 @@ static void answers_are_spread(void **state)
     }
 }
 
+/* Exactly one block has all the letters, and the answer ends it; blocks are of four symbols. */
+static void check_blocks(const heed_data *data, int64_t n)
+{
+    const int64_t blocks = data->arg[0], letters = data->arg[3];
+    int64_t found = 0;
+    assert_int_equal(token[5 * blocks], data->arg[2] + 1);
+    for (int64_t b = 0; b < blocks; b++) {
+        int64_t here = 0;
+        for (int64_t l = 0; l < letters; l++)
+            for (int64_t i = 0; i < 4; i++)
+                here += token[5 * b + i] == token[n - letters + l];
+        assert_int_equal(token[5 * b + 4], data->arg[2]);
+        if (here == letters) {
+            assert_int_equal(target[n - 1], token[5 * b + 3]);
+            found++;
+        }
+    }
+    assert_int_equal(found, 1);
+}
+
+static void check_same(const heed_data *data, int64_t n)
+{
+    const int64_t half = data->arg[0];
+    int64_t others = 0;
+    for (int64_t i = 0; i < half; i++)
+        others += token[i] != token[half + 1 + i];
+    assert_in_range(others, 0, 1);
+    assert_int_equal(target[n - 1], data->arg[1] + 2 + (others == 0));
+}
+
+/* A read asks for the bit of the last write before it. */
+static void check_flip_flop(const heed_data *data, int64_t n)
+{
+    (void)data;
+    assert_int_equal(token[n - 2], 4);
+    for (int64_t i = 0; i < n; i += 2) {
+        int64_t at = i;
+        while (at > 0 && token[at] != 2)
+            at -= 2;
+        assert_int_equal(target[i], token[i] == 4 ? token[at + 1] : -1);
+        if (token[i] == 4)
+            assert_int_equal(token[i + 1], target[i]);
+    }
+}
+
+/* Backwards: how often the variable was counted up since it was set. */
+static void check_counting(const heed_data *data, int64_t n)
+{
+    const int32_t asked = token[n - 1] - 2;
+    int32_t count = 0;
+    for (int64_t i = n - 2; i >= 0 && token[i] != asked; i--)
+        count += token[i] == asked + 1;
+    assert_int_equal(target[n - 1], 3 * data->arg[1] + 1 + (count < 9 ? count : 9));
+}
+
+static void check_rows(const heed_data *data, int64_t n)
+{
+    const int64_t period = data->arg[1];
+    for (int64_t i = 0; i + 1 < n; i++)
+        if (target[i] >= 0) {
+            assert_int_equal(target[i], token[i + 1]);
+            assert_int_equal(target[i], token[i + 1 - period]);
+        }
+    assert_int_equal(target[n - 1], token[n - period]);
+}
+
+/* The smallest period of all rows together. */
+static void check_texture(const heed_data *data, int64_t n)
+{
+    const int64_t side = data->arg[0];
+    int64_t period = 1;
+    for (int64_t i = 0; i < side * side; i++)
+        if (i % side >= period && token[i] != token[i - period]) {
+            period++;
+            i = -1;
+        }
+    assert_int_equal(target[n - 1], 2 + period);
+}
+
 static void answers_are_right(void **state)
 {
     (void)state;
@@ -438,6 +517,18 @@ static void answers_are_right(void **state)
     for_all("shapes(side=13, colours=2)", check_shapes);
     for_all("points", check_points);
     for_all("points(points=30, side=12)", check_points);
+    for_all("blocks", check_blocks);
+    for_all("blocks(blocks=9, size=4, symbols=5, letters=3)", check_blocks);
+    for_all("same", check_same);
+    for_all("same(length=1, symbols=2)", check_same);
+    for_all("flip_flop", check_flip_flop);
+    for_all("flip_flop(orders=40, ignore=0)", check_flip_flop);
+    for_all("counting", check_counting);
+    for_all("counting(orders=60, variables=3, pass=10)", check_counting);
+    for_all("rows", check_rows);
+    for_all("rows(length=9, period=8, symbols=2, noise=100)", check_rows);
+    for_all("texture", check_texture);
+    for_all("texture(side=12, periods=8)", check_texture);
 }
 
 static void sequences_belong_to_seed_and_number(void **state)
@@ -470,6 +561,9 @@ static void wrong_tasks_are_refused_with_the_nearest(void **state)
         {"copy(1, 2, 3)", "only 2 arguments"},
         {"recall(20, 10)", "at least as many symbols as pairs"},
         {"regression(prime=9)", "prime number"},
+        {"blocks(size=16)", "more symbols than a block has"},
+        {"rows(period=64)", "length must be above the period"},
+        {"texture(side=4, periods=4)", "periods must be below the side"},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         heed_data data = {.seed = 1};

@@ -6,7 +6,9 @@ extern const heed_synthetic heed_synthetic_copy, heed_synthetic_selective_copy, 
     heed_synthetic_sorting, heed_synthetic_recall, heed_synthetic_multi_recall, heed_synthetic_induction,
     heed_synthetic_needle, heed_synthetic_parity, heed_synthetic_dyck, heed_synthetic_addition,
     heed_synthetic_regression, heed_synthetic_listops, heed_synthetic_graph, heed_synthetic_melody,
-    heed_synthetic_events, heed_synthetic_pathfinder, heed_synthetic_shapes, heed_synthetic_points;
+    heed_synthetic_events, heed_synthetic_pathfinder, heed_synthetic_shapes, heed_synthetic_points,
+    heed_synthetic_blocks, heed_synthetic_same, heed_synthetic_flip_flop, heed_synthetic_counting,
+    heed_synthetic_rows, heed_synthetic_texture;
 
 static const heed_synthetic *const tasks[] = {
     &heed_synthetic_copy,      &heed_synthetic_selective_copy, &heed_synthetic_reversal,
@@ -15,7 +17,9 @@ static const heed_synthetic *const tasks[] = {
     &heed_synthetic_dyck,      &heed_synthetic_addition,       &heed_synthetic_regression,
     &heed_synthetic_listops,   &heed_synthetic_graph,          &heed_synthetic_melody,
     &heed_synthetic_events,    &heed_synthetic_pathfinder,     &heed_synthetic_shapes,
-    &heed_synthetic_points,
+    &heed_synthetic_points,    &heed_synthetic_blocks,         &heed_synthetic_same,
+    &heed_synthetic_flip_flop, &heed_synthetic_counting,       &heed_synthetic_rows,
+    &heed_synthetic_texture,
 };
 
 const heed_synthetic *heed_synthetic_at(int i)
