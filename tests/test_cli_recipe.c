@@ -154,6 +154,16 @@ static void commands_are_measured_by_their_last_line(void **state)
     run("recipe four --folder all --threads 1");
     assert_int_equal(ran.status, 77); /* no model, so it is skipped */
     assert_said(ran.out, "skipped");
+    make("six",
+         "{\"says\": \"commands need no model\", \"seeds\": 2, \"commands\": {\"made\": \"train --set "
+         "'data = copy(length=2, symbols=2)' --set width=16 --set heads=2 --set eval_sequences=2 --set "
+         "steps={seed} -o made{seed}\"}, \"expect\": [\"made.steps > 0\"]}");
+    run("recipe six --folder all --threads 1 --no-record --json");
+    cJSON *report = cJSON_Parse(ran.out);
+    const cJSON *made = cJSON_GetObjectItem(cJSON_GetObjectItem(report, "measured"), "made");
+    assert_int_equal(number(cJSON_GetArrayItem(made, 0), "steps"), 1);
+    assert_int_equal(number(cJSON_GetArrayItem(made, 1), "steps"), 2);
+    cJSON_Delete(report);
 }
 
 static void wrong_recipes_are_refused(void **state)

@@ -137,7 +137,7 @@ static heed_status check_arms(const cJSON *root, const char *file)
                 *train = cJSON_GetObjectItem(root, "train"), *arm, *text;
     if (!cJSON_IsString(cJSON_GetObjectItem(root, "says")) || (!specs && !commands))
         return heed_fail(HEED_FORMAT, "%s: `says` and one of `specs` and `commands` are needed", file);
-    if (!train && !cJSON_IsString(cJSON_GetObjectItem(root, "model")))
+    if (!train && !commands && !cJSON_IsString(cJSON_GetObjectItem(root, "model")))
         return heed_fail(HEED_FORMAT, "%s: `model` or `train` is needed", file);
     if (cJSON_GetArraySize(specs) > RECIPE_ARMS || cJSON_GetArraySize(commands) > RECIPE_ARMS)
         return heed_fail(HEED_FORMAT, "%s: more than %d arms", file, RECIPE_ARMS);

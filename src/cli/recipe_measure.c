@@ -273,8 +273,8 @@ static heed_status write_texts(const heed_recipe *recipe, const char *work)
     return HEED_OK;
 }
 
-/* Words between blanks; '...' keeps blanks together. */
-static heed_status split(const char *line, words *list)
+/* Words between blanks; '...' keeps blanks together, {seed} is the number of the seed. */
+static heed_status split(const char *line, int seed, words *list)
 {
     while (*(line += strspn(line, " "))) {
         char word[1000];
@@ -283,7 +283,10 @@ static heed_status split(const char *line, words *list)
         for (; *line && (quoted || *line != ' ') && size < sizeof word - 1; line++) {
             if (*line == '\'')
                 quoted = !quoted;
-            else
+            else if (!strncmp(line, "{seed}", 6) && size + 12 < sizeof word) {
+                size += (size_t)snprintf(word + size, 12, "%d", seed);
+                line += 5;
+            } else
                 word[size++] = *line;
         }
         word[size] = 0;
@@ -304,12 +307,13 @@ static void drop_lists(cJSON *object)
     }
 }
 
-static heed_status command(heed_recipe *recipe, const cJSON *arm, const char *work)
+static heed_status command(heed_recipe *recipe, const cJSON *arm, int seed, const char *work)
 {
+    const cJSON *first = cJSON_GetObjectItem(recipe->root, "seed");
     words list = {.count = 0};
     cJSON *lines = NULL, *last = NULL;
     const char *model = recipe_text(recipe, "model");
-    heed_status status = split(arm->valuestring, &list);
+    heed_status status = split(arm->valuestring, (first ? (int)first->valuedouble : 1) + seed, &list);
     if (!status && *model)
         status = add_words(&list, (const char *const[]){"-m", model, NULL});
     if (!status)
@@ -341,7 +345,7 @@ static heed_status measure(heed_recipe *recipe, const char *work)
         TRY(evaluate(recipe, seed, work));
     for (int seed = 0; seed < recipe->seeds && commands; seed++) {
         TRY(write_texts(recipe, work));
-        cJSON_ArrayForEach(arm, commands) TRY(command(recipe, arm, work));
+        cJSON_ArrayForEach(arm, commands) TRY(command(recipe, arm, seed, work));
     }
     return HEED_OK;
 }
