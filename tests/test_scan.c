@@ -163,6 +163,11 @@ static void bare_lightning(const sizes *s, const token *at, matrix S)
     add(s, S, 1, at->k, at->v);
 }
 
+static void sums(const sizes *s, const token *at, matrix S)
+{
+    add(s, S, 1, at->k, at->v);
+}
+
 static void swish_query(const sizes *s, const double *q, double *to)
 {
     for (int i = 0; i < s->dim; i++)
@@ -397,6 +402,7 @@ static const definition definitions[] = {
     {"scan=lln", true, lln_weight, NULL, NULL, NULL},
     {"scan=aaren", true, NULL, NULL, NULL, NULL},
     {"scan=lightning(map=none)", false, NULL, bare_lightning, plain_query, NULL},
+    {"scan=lightning(decay=none, map=none)", false, NULL, sums, plain_query, NULL},
     {"scan=retention", false, NULL, retention, NULL, NULL},
     {"scan=lightning", false, NULL, lightning, swish_query, NULL},
     {"scan=simple_gla", false, NULL, simple_gla, NULL, NULL},

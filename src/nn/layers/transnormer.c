@@ -74,11 +74,21 @@ static heed_variable make(const heed_layer_call *call)
         q = turn(call, q, angle);
         k = turn(call, k, angle);
     }
-    const heed_nn_recurrence how = heed_layer_recurrence(model, call->layer, "scan=lightning(map=none)");
+    static const char *const recurrences[] = {"scan=lightning(map=none)",
+                                              "scan=lightning(decay=released, map=none)",
+                                              "scan=lightning(decay=none, map=none)"};
+    const heed_nn_recurrence how =
+        heed_layer_recurrence(model, call->layer, recurrences[(int)call->form->arg[0].number]);
     const heed_variable o = heed_nn_scan(graph, q, k, heed_part_map(call, "v_proj", call->x, wide), &how);
     return heed_part_out(call, heed_nn_multiply(graph, heed_nn_rms_norm(graph, o, HEED_NO_INPUT, 1e-6f),
                                                 heed_part_map(call, "u_proj", call->x, wide)));
 }
+
+static const heed_option decays[] = {{"paper", NULL}, {"released", NULL}, {"none", NULL}, {NULL, NULL}};
+static const heed_arg args[] = {
+    {.name = "decay", .kind = HEED_ARG_CHOICE, .options = decays, .summary = "as in scan=lightning"},
+    {0},
+};
 
 static const heed_layer_rule rule = {.make = make};
 const heed_form heed_layer_form_transnormer = {
@@ -88,5 +98,6 @@ const heed_form heed_layer_form_transnormer = {
     .formula = "Wo (SRMSNorm(scan(swish(q), swish(k), v)) u)",
     .source = "Qin et al.: TransNormerLLM, 2023",
     .row = "000.054",
+    .args = args,
     .layer = &rule,
 };

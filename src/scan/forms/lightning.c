@@ -3,7 +3,7 @@
  *
  *     S_t = lambda S_{t-1} + phi(k_t) v_t^T,     out_t = S_t^T phi(q_t),     phi(x) = x sigmoid(x)
  *     lambda = exp(-8 h / H (1 - l / L)) (paper), exp(-2^(-8 (h + 1) / H) (1 - l / (L - 1) + 1e-5))
- * (released)
+ * (released), 1 (none)
  *
  * h of H kv heads and l of L layers count from 0. What comes out is normalised by whoever uses it. Qin et
  * al.: TransNormerLLM, 2023; Lightning Attention-2, 2024.
@@ -26,6 +26,7 @@ static void map_back(const float *x, int64_t n, const float *dy, float *dx)
 }
 
 enum { DECAY, MAP };
+enum { PAPER, RELEASED, NONE };
 
 static bool is_mapped(const heed_form_state *form)
 {
@@ -53,7 +54,9 @@ static float decay_of(const heed_form_state *form, int64_t head)
 {
     const double heads = (double)form->sizes.kv_heads, h = (double)head;
     const double l = (double)form->sizes.layer, layers = (double)form->sizes.layers;
-    if (form->arg[DECAY].number == 0)
+    if (form->arg[DECAY].number == NONE)
+        return 1.0f;
+    if (form->arg[DECAY].number == PAPER)
         return (float)exp(-8 * h / heads * (1 - l / layers));
     return (float)exp(-exp2(-8 * (h + 1) / heads) * (1 - (layers > 1 ? l / (layers - 1) : 0) + 1e-5));
 }
@@ -78,13 +81,13 @@ static void write_backward(const heed_form_state *form, heed_scan_rows *rows)
         heed_scan_scale_back(rows->key, (int64_t)rows->count * rows->dim, 1, rows->dk);
 }
 
-static const heed_option decays[] = {{"paper", NULL}, {"released", NULL}, {NULL, NULL}};
+static const heed_option decays[] = {{"paper", NULL}, {"released", NULL}, {"none", NULL}, {NULL, NULL}};
 static const heed_option maps[] = {{"swish", NULL}, {"none", NULL}, {NULL, NULL}};
 static const heed_arg args[] = {
     [DECAY] = {.name = "decay",
                .kind = HEED_ARG_CHOICE,
                .options = decays,
-               .summary = "which of the two decays"},
+               .summary = "which of the two decays, or none"},
     [MAP] = {.name = "map",
              .kind = HEED_ARG_CHOICE,
              .options = maps,
