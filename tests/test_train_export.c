@@ -121,6 +121,8 @@ static void folders_are_read_as_models(void **state)
     check("attention = position=rope(base=500); where=causal & window(5)", true);
     check("qk_norm = yes", true);
     check("head_dim = 12", true);
+    check("qk_norm = yes\nattention = scan=gla", true);
+    check("attention = layers 0: layer=mega; layers 1: position=rope; where=causal", true);
     check("average = 0.5", true);
     check("attention = position=alibi; where=causal", true);
     check("attention = position=rope + t5; normalise=sink; where=causal\naverage = 0.5", true);
@@ -149,7 +151,7 @@ static void models_that_config_cannot_describe_are_named(void **state)
 {
     (void)state;
     check("attention = position=rope", false);
-    check("attention = scan=linear", false);
+    check("attention = layers 0: layer=mega(causal=no); layers 1: scan=gla", false);
     check("feed = gelu", false);
     check("norm = layer", false);
     check("positions = learned", false);

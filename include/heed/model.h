@@ -52,6 +52,8 @@ HEED_API const heed_tokenizer *heed_model_tokenizer(const heed_model *model);
 HEED_API int heed_model_notes(const heed_model *model);
 HEED_API const char *heed_model_note(const heed_model *model, int i);
 
+/** Whether a layer has weights of attention; not where it is a recurrence or a layer by a form. */
+HEED_API bool heed_model_attends(const heed_model *model, int64_t layer);
 /** The model's own attention at a layer, as a spec. */
 HEED_API heed_status heed_model_attention(const heed_model *model, int64_t layer, char *text, size_t size);
 
@@ -125,7 +127,10 @@ typedef struct heed_session_info {
     int threads;
     double cache_token_bytes; /**< a token of one sequence, all layers */
     size_t work_bytes;
-    bool whole_prompts; /**< a prompt must come in one call, and has logits of its last token only */
+    int64_t state_layers; /**< recurrences: a state goes along, which does not grow and cannot go back */
+    int64_t again_layers; /**< layers that are computed again for each call, over the whole context, from
+                             inputs that are kept */
+    bool whole_prompts;   /**< a prompt must come in one call, and has logits of its last token only */
 } heed_session_info;
 HEED_API void heed_session_get_info(const heed_session *session, heed_session_info *info);
 

@@ -339,7 +339,8 @@ double heed_pages_token_bytes(const heed_pages *pages)
     double bytes = 0.0;
     for (int64_t l = 0; l < pages->layers; l++) {
         const heed_page_layout *last = &pages->layer[l].layout[pages->layer[l].grades];
-        bytes += (double)pages->heads * (double)(last->key_bytes + last->value_bytes) / HEED_PAGE;
+        if (!pages->layer[l].empty)
+            bytes += (double)pages->heads * (double)(last->key_bytes + last->value_bytes) / HEED_PAGE;
     }
     return bytes;
 }

@@ -30,6 +30,7 @@ typedef struct heed_page_layout {
 typedef struct heed_pages_layer {
     heed_type key_type, value_type;
     int64_t most;           /* keys that one list may hold */
+    bool empty;             /* nothing will ever be kept */
     bool placed;            /* every key's place is kept; else they follow one another from `start` */
     bool moved;             /* positions differ from places in the text; only with `placed` */
     bool mass;              /* how many keys each stands for is kept; only with `placed` */

@@ -67,6 +67,31 @@ static heed_status in_lists(const char *option, const cli_list *lists, int64_t c
     return HEED_OK;
 }
 
+/* Recurrences and layers by forms have no weights to look at. */
+static heed_status leave_out(const map_run *run, uint8_t *layer)
+{
+    int64_t left = 0, out = 0, last = 0;
+    for (int64_t l = 0; l < run->info.layers; l++) {
+        if (layer[l] && !heed_model_attends(run->model, l)) {
+            layer[l] = 0;
+            last = l;
+            out++;
+        }
+        left += layer[l];
+    }
+    char own[1024] = "";
+    if (out)
+        TRY(heed_model_attention(run->model, last, own, sizeof own));
+    if (out && (left == 0 || run->options.layers.count > 0))
+        return heed_fail(HEED_UNSUPPORTED, "layer %lld is `%s`, which has no weights of attention to look at",
+                         (long long)last, own);
+    if (out && !run->options.use.json)
+        fprintf(stderr,
+                "heed map: note: %lld layers have no weights of attention, such as layer %lld, `%s`\n",
+                (long long)out, (long long)last, own);
+    return HEED_OK;
+}
+
 static heed_status choose(map_run *run)
 {
     const int64_t layers = run->info.layers, heads = run->info.heads;
@@ -78,6 +103,7 @@ static heed_status choose(map_run *run)
     if (!layer || !head || !run->layer || !run->head || !run->place || !run->chosen)
         return HEED_NO_MEMORY;
     TRY(in_lists("layer", &run->options.layers, layers, layer));
+    TRY(leave_out(run, layer));
     TRY(in_lists("head", &run->options.heads, heads, head));
     for (int64_t h = 0; h < heads; h++)
         if (head[h])

@@ -85,9 +85,15 @@ static void print_dropped(const run_state *run)
 static void print_kept(const heed_session *session)
 {
     heed_session_usage usage;
+    heed_session_info info;
     heed_session_get_usage(session, &usage);
+    heed_session_get_info(session, &info);
     if (usage.bytes < usage.peak_bytes)
         fprintf(stderr, " at most, %.2f MB at the end", (double)usage.bytes * 1e-6);
+    if (info.state_layers)
+        fprintf(stderr, ", %lld layers carry a state", (long long)info.state_layers);
+    if (info.again_layers)
+        fprintf(stderr, ", %lld layers computed again for each token", (long long)info.again_layers);
     if (usage.dropped)
         fprintf(stderr, ", %lld keys dropped", (long long)usage.dropped);
     if (usage.offloaded_bytes)
@@ -196,6 +202,8 @@ void run_print_json(const run_state *run, int i)
     cJSON_AddNumberToObject(line, "write_seconds", g->write_seconds);
     cJSON_AddNumberToObject(line, "context", (double)form->session.context);
     cJSON_AddNumberToObject(line, "cache_token_bytes", form->session.cache_token_bytes);
+    cJSON_AddNumberToObject(line, "state_layers", (double)form->session.state_layers);
+    cJSON_AddNumberToObject(line, "again_layers", (double)form->session.again_layers);
     add_usage(line, g->session);
     run_add_passages(run, line);
     run_add_selection(run, line);

@@ -378,6 +378,12 @@ heed_status heed_calibrate(heed_params **params, const heed_model *model,
     if (!params || !model || !options || !tokens || count < 1)
         return heed_fail(HEED_INVALID, "a model, options and at least one token are needed");
     *params = NULL;
+    for (int64_t l = 0; l < model->config.layers; l++)
+        if (model->carries[l] != HEED_CARRIES_NOTHING)
+            return heed_fail(HEED_UNSUPPORTED,
+                             "layer %lld compares no queries with keys, so that there is nothing "
+                             "to calibrate by",
+                             (long long)l);
     if (options->window < 0 || options->window > 1 << 16)
         return heed_fail(HEED_INVALID, "a window of %lld tokens: it may have 1 to 65536",
                          (long long)options->window);

@@ -263,3 +263,9 @@ heed_status heed_model_attention(const heed_model *model, int64_t layer, char *t
         return heed_fail(HEED_INVALID, "there is no layer %lld", (long long)layer);
     return heed_config_attention(&model->config, layer, text, size);
 }
+
+bool heed_model_attends(const heed_model *model, int64_t layer)
+{
+    return model && layer >= 0 && layer < model->config.layers &&
+           model->carries[layer] == HEED_CARRIES_NOTHING;
+}

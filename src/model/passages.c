@@ -29,6 +29,10 @@ heed_status heed_passages_create(heed_passages **out, heed_session *session, int
     if (!out || !session)
         return heed_fail(HEED_INVALID, "passages and a session are needed");
     *out = NULL;
+    if (heed_carry_any(session))
+        return heed_fail(HEED_UNSUPPORTED,
+                         "layers of this model carry a state along or keep inputs of all tokens: "
+                         "passages that were read apart cannot be put together");
     if (first < 0 || count < 1 || count > session->sequences - first)
         return heed_fail(HEED_INVALID, "sequences %lld to %lld for passages: the session has %lld",
                          (long long)first, (long long)(first + count - 1), (long long)session->sequences);

@@ -97,6 +97,8 @@ static heed_status attention(heed_session *session, int64_t l, const heed_step *
     const heed_work *work = &session->work;
     const heed_linear_work linear_work = {work->linear, session->threads};
     const float *input = input_of(session, &layer->attention_norm, step->rows);
+    if (session->model->carries[l] != HEED_CARRIES_NOTHING)
+        return heed_carry_read(session, l, step, input);
     heed_linear_apply(&layer->query_key_value, input, c->width, step->rows, work->qkv,
                       layer->query_key_value.rows, false, &linear_work);
     TRY(heed_session_attend(session, l, step));

@@ -211,6 +211,8 @@ static heed_status build(heed_session *session, const heed_session_options *opti
         status = heed_pages_create(&session->pages, &shape, stored);
     }
     free(stored);
+    if (!status)
+        status = heed_carry_open(session);
     if (!status && session->wants.observes & HEED_OBSERVES_TOKENS)
         status = heed_session_sort_tokens(session);
     return status ? status : take_memory(session);
@@ -266,6 +268,7 @@ void heed_session_free(heed_session *session)
     }
     free(session->kind);
     heed_repeat_free(&session->repeat);
+    heed_carry_close(session);
     for (int64_t s = 0; session->read && s <= session->sequences; s++)
         free(session->read[s].token);
     for (int64_t l = 0; session->layer && l < session->model->config.layers; l++) {
@@ -314,6 +317,8 @@ void heed_session_get_info(const heed_session *session, heed_session_info *info)
                                 .cache_token_bytes =
                                     session->cached ? heed_pages_token_bytes(&session->pages) : 0.0,
                                 .work_bytes = session->work_bytes,
+                                .state_layers = heed_carry_layers(session, HEED_CARRIES_STATE),
+                                .again_layers = heed_carry_layers(session, HEED_CARRIES_INPUTS),
                                 .whole_prompts = session->prune.form != NULL};
 }
 
@@ -341,6 +346,8 @@ size_t heed_session_describe(const heed_session *session, int64_t layer, int64_t
             *text = 0;
         return 0;
     }
+    if (session->model->carries[layer] != HEED_CARRIES_NOTHING)
+        return (size_t)heed_carry_describe(session, layer, text, size);
     const heed_session_kind *kind = &session->kind[session->layer[layer].kind];
     int i = 0;
     while (i + 1 < session->rungs && session->queries[i] < queries)

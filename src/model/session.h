@@ -8,6 +8,7 @@
 #include "model/prune.h"
 #include "model/reach.h"
 #include "model/repeat.h"
+#include "model/session_carry.h"
 #include "model/session_keep.h"
 #include "model/session_recall.h"
 #include "model/weights.h"
@@ -24,6 +25,7 @@ typedef struct heed_session_kind {
     char *prompt;              /* as prompts are read; NULL: the same */
     const heed_recall *recall; /* of the selector whose choice outlives a step; or NULL */
     int64_t unit;              /* keys of its blocks */
+    bool carried;              /* no keys are kept, and there are no plans */
     heed_type key_type, value_type;
     int grades; /* of pages, beside the first */
     heed_grade_types grade[HEED_MOST_GRADES];
@@ -157,6 +159,7 @@ struct heed_session {
     size_t work_bytes, attend_bytes;
     heed_onlooker onlooker;
     heed_params *params; /* those of options.params */
+    heed_carry *carry;   /* [layers] or NULL: all layers attend to keys that are kept */
 };
 
 /* One step: the pieces of `work`, those of a single token first, rows one after the other. */

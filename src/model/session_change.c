@@ -71,6 +71,12 @@ static heed_status check_cut(const heed_session *session, int64_t sequence, int6
         return heed_fail(HEED_INVALID, "sequence %lld holds %lld tokens, it cannot be cut to %lld",
                          (long long)sequence, (long long)now, (long long)length);
     const int64_t l = layer_of_shortest(session, sequence), least = shortest_of(session, sequence, l);
+    if (length > 0 && length < now && length < least && heed_carry_is_state(session, l))
+        return heed_fail(
+            HEED_INVALID,
+            "layer %lld carries a state along, which cannot go back to token %lld: sequence %lld can "
+            "be cut to none",
+            (long long)l, (long long)length, (long long)sequence);
     if (length > 0 && length < now && length < least)
         return heed_fail(HEED_INVALID,
                          "sequence %lld has %s keys that token %lld would see; it can be cut to %lld "
@@ -111,6 +117,8 @@ void heed_session_forget(heed_session *session, int64_t sequence, int64_t length
             *past = (heed_past){.offset = 0};
     }
     heed_session_unlearn(session, sequence, length);
+    if (length == 0)
+        heed_carry_empty(session, sequence);
 }
 
 heed_status heed_session_cut(heed_session *session, int64_t sequence, int64_t length)
@@ -160,6 +168,7 @@ heed_status heed_session_copy(heed_session *session, int64_t from, int64_t to, i
             memcpy(layer->query + to * floats, layer->query + from * floats, (size_t)floats * sizeof(float));
     }
     heed_session_share_memories(session, from, to);
+    heed_carry_copy(session, from, to, length);
     heed_session_forget(session, to, length);
     return HEED_OK;
 }
@@ -172,6 +181,10 @@ static heed_status check_hide(const heed_session *session, int64_t sequence, int
         return heed_fail(HEED_INVALID, "tokens %lld to %lld cannot be hidden: sequence %lld holds %lld",
                          (long long)first, (long long)(first + count - 1), (long long)sequence,
                          (long long)now);
+    if (heed_carry_any(session))
+        return heed_fail(HEED_UNSUPPORTED,
+                         "layers of this model carry a state along or keep inputs of all tokens, "
+                         "so single ones cannot be hidden");
     for (int64_t l = 0; l < session->model->config.layers; l++)
         if (!session->cached || !session->pages.layer[l].placed || session->recalls)
             return heed_fail(HEED_UNSUPPORTED,
@@ -219,8 +232,9 @@ int64_t heed_session_kept(const heed_session *session, int64_t sequence, int64_t
 void heed_session_get_usage(const heed_session *session, heed_session_usage *usage)
 {
     *usage = session->usage;
-    usage->bytes = heed_pages_bytes(&session->pages);
-    usage->peak_bytes = session->pages.peak_bytes;
+    const size_t carried = heed_carry_bytes(session);
+    usage->bytes = heed_pages_bytes(&session->pages) + carried;
+    usage->peak_bytes = session->pages.peak_bytes + carried;
     usage->reserved_bytes = heed_pages_reserved(&session->pages);
     usage->offloaded_bytes = heed_pages_away(&session->pages);
     usage->fetched_bytes = heed_pages_fetched(&session->pages);

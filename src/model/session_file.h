@@ -6,10 +6,18 @@
 #include "model/session.h"
 
 #define HEED_SAVED_MAGIC "heedkept"
-enum { HEED_SAVED_VERSION = 1 };
+/* The second has sections of what layers carry along, and is written where there are some. */
+enum { HEED_SAVED_VERSION = 1, HEED_SAVED_CARRYING };
 
-/* Sections, in this order; HEED_SAVED_LAYER once a layer. */
-enum heed_saved_section { HEED_SAVED_IDENTITY = 1, HEED_SAVED_TOKENS, HEED_SAVED_LAYER, HEED_SAVED_END };
+/* Sections, in this order; HEED_SAVED_LAYER once a layer, HEED_SAVED_CARRIED
+ * behind that of a layer which carries something along. */
+enum heed_saved_section {
+    HEED_SAVED_IDENTITY = 1,
+    HEED_SAVED_TOKENS,
+    HEED_SAVED_LAYER,
+    HEED_SAVED_END,
+    HEED_SAVED_CARRIED
+};
 
 /* FNV-1a of 64 bits; begin with HEED_SUM_START. http://www.isthe.com/chongo/tech/comp/fnv/ */
 #define HEED_SUM_START UINT64_C(0xcbf29ce484222325)

@@ -5,6 +5,7 @@
 #include "model/session_file.h"
 #include "tensor/packed.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -231,7 +232,8 @@ static heed_status read_list(reader *r, int64_t l, int64_t g, int64_t offset)
     const void *places, *positions, *masses, *states;
     TRY(get_number(r, &count));
     TRY(get_number(r, &start));
-    if (count < 0 || count > r->length || start < 0 || (!stored->placed && start + count != r->length))
+    if (count < 0 || count > r->length || start < 0 ||
+        (!stored->placed && start + count != (stored->empty ? 0 : r->length)))
         return broken(r, "a list of keys is longer than the text");
     if (count > stored->most)
         return heed_fail(HEED_INVALID, "%s: a layer holds %lld keys, this session has room for %lld", r->path,
@@ -280,6 +282,27 @@ static heed_status read_memory(reader *r, int64_t l)
     return read_array(r, memory->real, size.reals, &reals);
 }
 
+/* A state, or inputs of all tokens: finite numbers, as many as the session would hold. */
+static heed_status read_carried(reader *r, int64_t l)
+{
+    const heed_session *session = r->session;
+    const int64_t floats = heed_carry_floats(session, l, r->length);
+    const void *data;
+    if (session->model->carries[l] == HEED_CARRIES_NOTHING)
+        return HEED_OK;
+    TRY(enter(r, HEED_SAVED_CARRIED));
+    TRY(get(r, &data, (uint64_t)floats * sizeof(float)));
+    for (int64_t i = 0; !r->take && i < floats; i++) {
+        float number;
+        memcpy(&number, (const char *)data + i * (int64_t)sizeof number, sizeof number);
+        if (!isfinite(number))
+            return broken(r, "what a layer carries along holds what is no number");
+    }
+    if (r->take && floats > 0)
+        memcpy(heed_carry_held(session, l, r->sequence), data, (size_t)floats * sizeof(float));
+    return leave(r);
+}
+
 static heed_status read_layer(reader *r, int64_t l)
 {
     const heed_session *session = r->session;
@@ -307,12 +330,14 @@ static heed_status read_layer(reader *r, int64_t l)
     TRY(read_memory(r, l));
     if (r->take)
         *heed_past_of(session, r->sequence, l) = past;
-    return leave(r);
+    TRY(leave(r));
+    return read_carried(r, l);
 }
 
 static heed_status read_all(reader *r, const heed_mapping *mapping)
 {
     const size_t magic = strlen(HEED_SAVED_MAGIC);
+    const int own = heed_carry_any(r->session) ? HEED_SAVED_CARRYING : HEED_SAVED_VERSION;
     int64_t version;
     r->at = r->section = mapping->data;
     r->end = r->section += mapping->size;
@@ -320,9 +345,10 @@ static heed_status read_all(reader *r, const heed_mapping *mapping)
         return heed_fail(HEED_FORMAT, "%s: not a saved session", r->path);
     r->at += magic;
     TRY(get_number(r, &version));
-    if (version != HEED_SAVED_VERSION)
-        return heed_fail(HEED_UNSUPPORTED, "%s: saved in version %lld of the format, this is version %d",
-                         r->path, (long long)version, (int)HEED_SAVED_VERSION);
+    if (version != own)
+        return heed_fail(HEED_UNSUPPORTED,
+                         "%s: saved in version %lld of the format, this session has version %d", r->path,
+                         (long long)version, own);
     TRY(check_identity(r));
     TRY(read_tokens(r));
     for (int64_t l = 0; l < r->session->model->config.layers; l++)

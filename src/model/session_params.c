@@ -113,11 +113,17 @@ static heed_status check_shape(const heed_param_tensor *found, const heed_plan_p
                      found->name, have, (long long)found->layer, need);
 }
 
+/* A layer that carries something along has no plan. */
+static int count_of(const heed_plan *plan)
+{
+    return plan ? heed_plan_params(plan) : 0;
+}
+
 heed_status heed_session_bind_params(heed_session *session, int64_t l)
 {
     heed_session_layer *layer = &session->layer[l];
     const heed_plan *plan = session->kind[layer->kind].rung[0];
-    const int count = heed_plan_params(plan);
+    const int count = count_of(plan);
     if (count == 0)
         return HEED_OK;
     layer->param = calloc((size_t)count, sizeof *layer->param);
@@ -149,7 +155,7 @@ static int64_t lacking(const heed_session *session, const char *name, bool *lack
         const heed_plan *plan = session->kind[session->layer[l].kind].rung[0];
         heed_plan_param_info info;
         lacks[l] = false;
-        for (int i = 0; i < heed_plan_params(plan); i++)
+        for (int i = 0; i < count_of(plan); i++)
             if (!heed_plan_param(plan, i, &info) && !strcmp(info.name, name)) {
                 lacks[l] = !session->layer[l].param[i].data;
                 (*all)++;
@@ -178,7 +184,7 @@ static bool known(const heed_session *session, int kind, const char *name)
     for (int k = 0; k < kind; k++) {
         const heed_plan *plan = session->kind[k].rung[0];
         heed_plan_param_info info;
-        for (int i = 0; i < heed_plan_params(plan); i++)
+        for (int i = 0; i < count_of(plan); i++)
             if (!heed_plan_param(plan, i, &info) && !strcmp(info.name, name))
                 return true;
     }
@@ -195,7 +201,7 @@ size_t heed_session_untrained(const heed_session *session, char *text, size_t si
     for (int k = 0; lacks && k < session->kinds; k++) {
         const heed_plan *plan = session->kind[k].rung[0];
         heed_plan_param_info info;
-        for (int i = 0; i < heed_plan_params(plan); i++) {
+        for (int i = 0; i < count_of(plan); i++) {
             int64_t all = 0;
             if (heed_plan_param(plan, i, &info) || known(session, k, info.name) ||
                 lacking(session, info.name, lacks, &all) == 0)

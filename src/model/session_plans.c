@@ -129,7 +129,7 @@ static heed_status find_kind(heed_session *session, const heed_session_kind *wan
         }
     heed_session_kind *kind = &session->kind[session->kinds++];
     *kind = *wanted;
-    return make_plans(session, kind, forms);
+    return kind->carried ? HEED_OK : make_plans(session, kind, forms);
 }
 
 static void find_reach(const heed_session *session, const heed_spec *spec, heed_reach *reach)
@@ -236,10 +236,18 @@ static heed_status read_spec(heed_session *session, const heed_session_options *
     TRY(status);
     if (!session->layer[l].text)
         return heed_fail(HEED_NO_MEMORY, "no memory for the text of a spec");
+    if (session->model->carries[l] != HEED_CARRIES_NOTHING && strcmp(own, session->layer[l].text) != 0)
+        return heed_fail(
+            HEED_UNSUPPORTED,
+            "layer %lld was trained as `%s` and keeps no keys: other clauses are for other layers, as "
+            "in `layers 1,3: cache=q8`",
+            (long long)l, own);
     if (!session->cached && (attention->keys != HEED_F32 || attention->values != HEED_F32))
         return heed_fail(HEED_UNSUPPORTED, "cache=%s: this model reads both ways and keeps no cache",
                          heed_type_name(attention->keys));
     find_reach(session, attention->spec, session->layer[l].reach);
+    for (int64_t g = 0; g < c->kv_heads && session->model->carries[l] == HEED_CARRIES_STATE; g++)
+        session->layer[l].reach[g] = (heed_reach){.first = 0, .span = 1};
     TRY(heed_session_chains(session, l, attention->spec));
     TRY(heed_prune_find(session, l, attention->spec));
     if (session->layer[l].chain && !session->cached)
@@ -248,6 +256,22 @@ static heed_status read_spec(heed_session *session, const heed_session_options *
                          "keeps no cache",
                          (long long)l);
     return HEED_OK;
+}
+
+/* Nothing is kept in pages. A state forgets by itself, inputs are kept from the first on. */
+static heed_status plan_carried(heed_session *session, int64_t l, heed_attention *attention,
+                                heed_pages_layer *stored)
+{
+    heed_session_layer *layer = &session->layer[l];
+    heed_session_kind kind = {.spec = attention->plain,
+                              .carried = true,
+                              .key_type = HEED_F16,
+                              .value_type = HEED_F16,
+                              .most = HEED_PAGE};
+    attention->plain = NULL;
+    *stored =
+        (heed_pages_layer){.key_type = HEED_F16, .value_type = HEED_F16, .most = HEED_PAGE, .empty = true};
+    return find_kind(session, &kind, NULL, &layer->kind);
 }
 
 /* Captures name keys by their places in the text, so with them nothing is dropped. */
@@ -321,7 +345,9 @@ heed_status heed_session_plan(heed_session *session, const heed_session_options 
         choose_limit(session);
     }
     for (int64_t l = 0; l < layers && !status; l++)
-        status = plan_layer(session, options, l, &attention[l], &stored[l]);
+        status = session->model->carries[l] != HEED_CARRIES_NOTHING
+                     ? plan_carried(session, l, &attention[l], &stored[l])
+                     : plan_layer(session, options, l, &attention[l], &stored[l]);
     for (int64_t l = 0; l < layers; l++)
         heed_attention_free(&attention[l]);
     free(attention);

@@ -107,6 +107,16 @@ static heed_status put_memory(writer *w, const heed_session *session, int64_t se
     return put(w, memory->real, (size_t)size.reals * sizeof *memory->real);
 }
 
+static heed_status put_carried(writer *w, const heed_session *session, int64_t sequence, int64_t l)
+{
+    const int64_t floats = heed_carry_floats(session, l, session->read[sequence].count);
+    if (session->model->carries[l] == HEED_CARRIES_NOTHING)
+        return HEED_OK;
+    TRY(begin(w, HEED_SAVED_CARRIED, (uint64_t)floats * sizeof(float)));
+    TRY(put(w, heed_carry_held(session, l, sequence), (size_t)floats * sizeof(float)));
+    return end(w);
+}
+
 static heed_status put_layer(writer *w, const heed_session *session, int64_t sequence, int64_t l)
 {
     const heed_config *c = &session->model->config;
@@ -126,13 +136,14 @@ static heed_status put_layer(writer *w, const heed_session *session, int64_t seq
     for (int64_t g = 0; g < c->kv_heads; g++)
         TRY(put_list(w, &session->pages, l, heed_pages_list(&session->pages, sequence, l, g)));
     TRY(put_memory(w, session, sequence, l));
-    return end(w);
+    TRY(end(w));
+    return put_carried(w, session, sequence, l);
 }
 
 static heed_status put_all(writer *w, const heed_session *session, int64_t sequence, const char *identity)
 {
     const heed_read *read = &session->read[sequence];
-    const int64_t version = HEED_SAVED_VERSION;
+    const int64_t version = heed_carry_any(session) ? HEED_SAVED_CARRYING : HEED_SAVED_VERSION;
     TRY(heed_output_write(&w->output, HEED_SAVED_MAGIC, strlen(HEED_SAVED_MAGIC)));
     TRY(heed_output_write(&w->output, &version, sizeof version));
     TRY(begin(w, HEED_SAVED_IDENTITY, strlen(identity)));

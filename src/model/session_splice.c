@@ -170,6 +170,10 @@ heed_status heed_session_splice(heed_session *session, int64_t from, int64_t to)
     if (!session)
         return heed_fail(HEED_INVALID, "a session is needed");
     TRY(check(session, from, to));
+    if (heed_carry_any(session))
+        return heed_fail(HEED_UNSUPPORTED,
+                         "layers of this model carry a state along or keep inputs of all tokens: "
+                         "texts that were read apart cannot be put together");
     const int64_t offset = heed_session_length(session, to), more = heed_session_length(session, from);
     if (offset == 0) /* nothing has to move */
         return heed_session_share(session, from, to, more);

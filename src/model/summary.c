@@ -1,4 +1,5 @@
 #include "model/summary.h"
+#include "model/carried.h"
 
 #include <cjson/cJSON.h>
 #include <stdio.h>
@@ -100,6 +101,23 @@ static void count_vocabulary(const source *from, heed_model_summary *summary)
         summary->vocabulary = tokens->size;
 }
 
+/* The share of layers that keep keys and values. */
+static double share_that_attends(const source *from, const heed_model_summary *summary)
+{
+    const cJSON *spec = find_json(from, "heed_attention");
+    heed_config config = {.layers = summary->layers};
+    int64_t attends = 0;
+    if (!cJSON_IsString(spec) || strlen(spec->valuestring) >= sizeof config.attention ||
+        summary->layers < 1 || summary->layers > HEED_MOST_LAYERS)
+        return 1.0;
+    strcpy(config.attention, spec->valuestring);
+    for (int64_t l = 0; l < summary->layers; l++) {
+        heed_carries carries;
+        attends += heed_carries_of_layer(&config, l, &carries) || carries == HEED_CARRIES_NOTHING;
+    }
+    return (double)attends / (double)summary->layers;
+}
+
 static void find_sizes(const source *from, heed_model_summary *summary)
 {
     summary->layers = whole(from, "block_count", "num_hidden_layers", "n_layer");
@@ -117,7 +135,8 @@ static void find_sizes(const source *from, heed_model_summary *summary)
     const double heads = key_heads(from, summary);
     summary->causal = is_causal(from, summary);
     if (summary->causal)
-        summary->cache_values = heads * (double)(summary->key_dim + summary->value_dim);
+        summary->cache_values =
+            share_that_attends(from, summary) * heads * (double)(summary->key_dim + summary->value_dim);
 }
 
 static double count_parameters(const heed_model_file *file)

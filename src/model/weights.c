@@ -208,6 +208,14 @@ static heed_status load_linear(loader *l, const part *parts, int count_parts, in
     return status;
 }
 
+static void take_carried(void *context, const char *name, int64_t values)
+{
+    loader *l = context;
+    for (int i = 0; i < heed_model_file_tensors(l->model->file); i++)
+        l->read[i] |= !strcmp(heed_model_file_tensor(l->model->file, i)->name, name);
+    count(l, values);
+}
+
 static heed_status load_attention(loader *l, int64_t n, heed_layer *layer)
 {
     const heed_config *c = &l->model->config;
@@ -216,6 +224,11 @@ static heed_status load_attention(loader *l, int64_t n, heed_layer *layer)
     const part split[] = {{HEED_QUERY, q}, {HEED_KEY, kv}, {HEED_VALUE, kv}};
     const bool one = name_of(l, HEED_QUERY_KEY_VALUE) != NULL;
     TRY(load_norm(l, HEED_ATTENTION_NORM, n, c->width, &layer->attention_norm));
+    heed_carries carries;
+    TRY(heed_carries_of_layer(c, n, &carries));
+    l->model->carries[n] = (uint8_t)carries;
+    if (carries != HEED_CARRIES_NOTHING)
+        return heed_carried_load(l->model, n, take_carried, l);
     TRY(load_norm(l, HEED_QUERY_NORM, n, c->head_dim, &layer->query_norm));
     TRY(load_norm(l, HEED_KEY_NORM, n, c->head_dim, &layer->key_norm));
     TRY(load_norm(l, HEED_ATTENTION_POST_NORM, n, c->width, &layer->attention_post_norm));
@@ -473,6 +486,7 @@ void heed_weights_free(heed_model *model)
     free(model->token_types);
     free_norm(&model->embedding_norm);
     free_norm(&model->last_norm);
+    heed_parameters_free(model->carried);
     heed_linear_free(&model->output);
 }
 

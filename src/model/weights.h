@@ -3,6 +3,7 @@
 #define HEED_MODEL_WEIGHTS_H
 
 #include "model/architecture.h"
+#include "model/carried.h"
 #include "nn/linear.h"
 #include <heed/model.h>
 
@@ -37,7 +38,9 @@ struct heed_model {
     float *positions;   /* [positions, width] or NULL */
     float *token_types; /* [width] of type 0, or NULL */
     heed_norm_weights embedding_norm, last_norm;
-    heed_layer *layer; /* [layers] */
+    heed_layer *layer;                 /* [layers] */
+    uint8_t carries[HEED_MOST_LAYERS]; /* heed_carries */
+    heed_parameters *carried;          /* of layers that carry something; NULL: none does */
 
     const char *pooling;
     int64_t embed_tokens;

@@ -94,6 +94,8 @@ struct heed_graph {
     void *scratch;
     bool finished, training;
     uint64_t step_number;
+    int64_t state_floats; /* of all recurrences */
+    float *states;        /* the caller's, or NULL */
 };
 
 /* What an operation is given while it runs. */
@@ -109,6 +111,12 @@ struct heed_work {
     bool add[HEED_NN_INPUTS];   /* add to what is there */
     void *saved, *scratch;
 };
+
+/* Recurrences go on from these states, one behind the other, and leave theirs there:
+ * [heed_graph_state_floats], 0 before the first run. NULL: each run begins anew. Only where nothing runs
+ * backward. */
+int64_t heed_graph_state_floats(const heed_graph *graph);
+void heed_graph_carry(heed_graph *graph, float *states);
 
 /* A new node of this operation; the caller fills in the rest. NULL when an input failed (absent ones may be)
  * or memory is short. The pointer holds until the next node is made. */

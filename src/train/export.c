@@ -2,12 +2,14 @@
  * qwen3 architectures config.json and the tokeniser. */
 #include "base/output.h"
 #include "base/try.h"
+#include "model/attention.h"
 #include "model/config.h"
 #include "model/safetensors.h"
 #include "train/base.h"
 #include "train/trainer.h"
 
 #include <heed/attend.h>
+#include <heed/scan.h>
 
 #include <cjson/cJSON.h>
 #include <stdio.h>
@@ -20,17 +22,19 @@ enum { SPEC = 2048 };
 static const char *form_parameter(const char *name, long long *layer)
 {
     static const char before[] = "model.layers.", within[] = ".self_attn.";
-    static const char *const others[] = {"q_proj.", "k_proj.", "v_proj.", "o_proj.", "q_norm.", "k_norm."};
     char *end;
     if (strncmp(name, before, strlen(before)) != 0)
         return NULL;
     *layer = strtoll(name + strlen(before), &end, 10);
     if (strncmp(end, within, strlen(within)) != 0)
         return NULL;
-    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
-        if (!strncmp(end + strlen(within), others[i], strlen(others[i])))
-            return NULL;
-    return end + strlen(within);
+    for (int stage = 0; stage < HEED_STAGES; stage++) {
+        const char *stage_name = heed_stage_name((heed_stage)stage);
+        const size_t length = strlen(stage_name);
+        if (!strncmp(end + strlen(within), stage_name, length) && end[strlen(within) + length] == '.')
+            return end + strlen(within);
+    }
+    return NULL;
 }
 
 /* Parameters of forms lie beside the model, as --params takes them. */
@@ -116,30 +120,45 @@ static bool is_plain(const char *spec, plain_attention *plain)
     return !heed_spec_canonical(text, NULL, made, sizeof made) && !strcmp(given, made);
 }
 
-/* Whether a session can attend so: what it has to be given token by token, it cannot. */
-static bool can_run(const char *spec, const char **why)
+/* Whether a session can run a layer: what it has to be given token by token, it cannot. */
+static const char *why_not_layer(const char *spec, int64_t layer)
 {
     static const struct {
         const char *word, *why;
-    } words[] = {{"scan=", "it has recurrences"},
-                 {"segments", "its attention wants segments"},
+    } words[] = {{"segments", "its attention wants segments"},
                  {"mask", "its attention wants a mask"},
                  {"read=gate", "its attention wants a gate"}};
     char given[SPEC];
-    *why = NULL;
-    if (heed_spec_canonical(spec, NULL, given, sizeof given))
-        *why = "its attention is too long to be said";
-    for (size_t i = 0; i < sizeof words / sizeof *words && !*why; i++)
+    heed_scan_facts facts;
+    heed_form_state form;
+    char rest[HEED_LAYER_REST];
+    if (heed_scan_of_layer(spec, NULL, layer, &facts) || heed_layer_of_spec(spec, layer, &form, rest) ||
+        heed_attention_of_layer("score=dot", spec, NULL, layer, given, sizeof given))
+        return "its attention is too long to be said";
+    if (facts.scans)
+        return NULL;
+    if (form.form && form.form->stage == HEED_LOWRANK)
+        return "its attention looks both ways";
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         if (strstr(given, words[i].word))
-            *why = words[i].why;
-    if (!*why && !strstr(given, "causal"))
-        *why = "its attention looks both ways";
-    return !*why;
+            return words[i].why;
+    if (form.form && !form.form->layer->attends)
+        return strstr(given, "causal=no") ? "its attention looks both ways" : NULL;
+    return strstr(given, "where=causal") || strstr(given, "causal &") || strstr(given, "& causal")
+               ? NULL
+               : "its attention looks both ways";
+}
+
+static const char *why_not_attend(const heed_transformer *model)
+{
+    const char *why = NULL;
+    for (int64_t l = 0; l < model->layers && !why; l++)
+        why = why_not_layer(model->spec, l);
+    return why;
 }
 
 static const char *why_not(const heed_trainer *trainer, plain_attention *plain)
 {
-    const char *sentence;
     const heed_transformer *model = heed_trainer_model(trainer);
     if (!heed_objective_says_next(heed_trainer_data(trainer)->objective))
         return "it does not say the next token";
@@ -147,7 +166,8 @@ static const char *why_not(const heed_trainer *trainer, plain_attention *plain)
         return "it has an encoder";
     plain->spec = "";
     if (!is_plain(model->spec, plain)) {
-        if (!can_run(model->spec, &sentence))
+        const char *sentence = why_not_attend(model);
+        if (sentence)
             return sentence;
         if (strlen(model->spec) >= HEED_OWN_ATTENTION)
             return "its attention is too long to be said";

@@ -14,6 +14,7 @@ typedef struct recurrence {
     int64_t batch, tokens, heads[TENSORS], row[TENSORS]; /* row 0: the graph has none of it */
     int place[TENSORS];                                  /* among the inputs of the node */
     int64_t out_heads, value_dim;
+    int64_t first; /* of its floats among the states of the graph */
 } recurrence;
 
 static heed_tensor view(const recurrence *r, void *data, int64_t heads, int64_t row, int rank)
@@ -54,7 +55,8 @@ static heed_scan_tensors inputs_of(const heed_work *work, const recurrence *r, f
 static heed_status scan_forward(const heed_work *work)
 {
     const recurrence *r = work->node->own;
-    const heed_scan_tensors tensors = inputs_of(work, r, work->out);
+    heed_scan_tensors tensors = inputs_of(work, r, work->out);
+    tensors.state = work->graph->states ? work->graph->states + r->first : NULL;
     return heed_scan(r->plan, &tensors);
 }
 
@@ -159,6 +161,8 @@ heed_variable heed_nn_scan(heed_graph *graph, heed_variable q, heed_variable k, 
         free(r);
         return heed_nn_fail_message(graph, status ? status : HEED_NO_MEMORY);
     }
+    r->first = graph->state_floats;
+    graph->state_floats += r->batch * kv_heads * heed_scan_state_floats(r->plan);
     node->own = r;
     node->rank = 3;
     node->shape[0] = r->batch;
@@ -166,4 +170,14 @@ heed_variable heed_nn_scan(heed_graph *graph, heed_variable q, heed_variable k, 
     node->shape[2] = how->heads * r->value_dim;
     node->flops = 6.0 * (double)(r->batch * how->heads * r->tokens * problem.dim * r->value_dim);
     return heed_nn_done(graph, node);
+}
+
+int64_t heed_graph_state_floats(const heed_graph *graph)
+{
+    return graph->state_floats;
+}
+
+void heed_graph_carry(heed_graph *graph, float *states)
+{
+    graph->states = states;
 }
