@@ -9,12 +9,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { HEADS = 4, DIM = 64, TENSORS = 9 };
+enum { HEADS = 2, DIM = 64, TENSORS = 9 };
 
-static const char *const specs[] = {"scan=linear", "scan=retention",   "scan=gla",  "scan=mamba2",
-                                    "scan=delta",  "scan=gated_delta", "scan=rwkv7"};
+/* What a form's recurrence does, written plainly: which loop is its own. */
+typedef enum plain_kind { SCALAR, VECTOR, DELTA, SLOTS } plain_kind;
+
+static const struct {
+    const char *spec;
+    plain_kind plain;
+} forms[] = {{"scan=linear", SCALAR},     {"scan=retention", SCALAR}, {"scan=lightning", SCALAR},
+             {"scan=simple_gla", SCALAR}, {"scan=mamba2", SCALAR},    {"scan=gla", VECTOR},
+             {"scan=hgrn2", VECTOR},      {"scan=gsa", SLOTS},        {"scan=delta", DELTA},
+             {"scan=gated_delta", DELTA}, {"scan=kda", DELTA},        {"scan=rwkv7", DELTA}};
 static const int64_t lengths[] = {4096, 16384, 65536, 262144, 1048576};
-enum { SPECS = sizeof specs / sizeof *specs, LENGTHS = sizeof lengths / sizeof *lengths, SHORT = 3 };
+enum { FORMS = sizeof forms / sizeof *forms, LENGTHS = sizeof lengths / sizeof *lengths, SHORT = 3 };
+#define PLAIN_TOKENS 16384
 
 /* Random rows, by a generator that is fast: the numbers do not matter. Logs of decays lie in -0.1..0. */
 static float *random_rows(int64_t floats, float scale, float shift)
@@ -78,48 +87,138 @@ static heed_scan_tensors read_by(const heed_scan_plan *plan, const scan_data *d)
     return t;
 }
 
-/* Retention as its formula stands, one number after the other; seconds. */
-static double plain_loop(const scan_data *d, int64_t tokens)
+/* The plain loops take one number after another, whatever the compiler would rather do. */
+#if defined(__clang__)
+#define ONE_BY_ONE
+#define EACH(i) _Pragma("clang loop vectorize(disable) interleave(disable)") for (int i = 0; i < DIM; i++)
+#else
+#define ONE_BY_ONE __attribute__((optimize("no-tree-vectorize,no-tree-slp-vectorize")))
+#define EACH(i) for (int i = 0; i < DIM; i++)
+#endif
+
+/* The tensors of a head. */
+typedef struct plain_head {
+    const float *q, *k, *v, *gate, *erase, *decay, *beta;
+    float *out;
+} plain_head;
+
+/* S = keep S + k v^T with one keep for all rows, or one for each; out = S^T q. state: [columns][rows] */
+static ONE_BY_ONE void plain_decay(const plain_head *h, int64_t t, bool by_row, float state[DIM][DIM])
 {
-    static float state[DIM][DIM];
+    const float *q = h->q + t * DIM, *k = h->k + t * DIM, *v = h->v + t * DIM;
+    float keep[DIM];
+    EACH(r)
+    keep[r] = expf(by_row ? h->gate[t * DIM + r] : h->decay[t]);
+    EACH(c)
+    {
+        float sum = 0;
+        EACH(r)
+        {
+            state[c][r] = keep[r] * state[c][r] + k[r] * v[c];
+            sum += q[r] * state[c][r];
+        }
+        h->out[t * DIM + c] = sum / sqrtf(DIM);
+    }
+}
+
+/* The same, where what is read by a first row leaves with a second one. */
+static ONE_BY_ONE void plain_delta(const plain_head *h, int64_t t, float state[DIM][DIM])
+{
+    const float *q = h->q + t * DIM, *k = h->k + t * DIM, *v = h->v + t * DIM, *erase = h->erase + t * DIM;
+    float keep[DIM];
+    EACH(r)
+    keep[r] = expf(h->gate[t * DIM + r]);
+    EACH(c)
+    {
+        float seen = 0, sum = 0;
+        EACH(r)
+        seen += erase[r] * state[c][r];
+        EACH(r)
+        {
+            state[c][r] = keep[r] * state[c][r] - h->beta[t] * seen * erase[r] + k[r] * v[c];
+            sum += q[r] * state[c][r];
+        }
+        h->out[t * DIM + c] = sum;
+    }
+}
+
+/* Slots of keys and of values; a query reads the second by a softmax over the first. */
+static ONE_BY_ONE void plain_slots(const plain_head *h, int64_t t, float keys[DIM][DIM],
+                                   float values[DIM][DIM])
+{
+    const float *q = h->q + t * DIM, *k = h->k + t * DIM, *v = h->v + t * DIM;
+    float weight[DIM], all = 0;
+    EACH(s)
+    {
+        const float keep = expf(h->gate[t * DIM + s]);
+        float score = 0;
+        EACH(r)
+        {
+            keys[s][r] = keep * keys[s][r] + (1 - keep) * k[r];
+            values[s][r] = keep * values[s][r] + (1 - keep) * v[r];
+            score += q[r] * keys[s][r];
+        }
+        all += weight[s] = expf(score / sqrtf(DIM));
+    }
+    EACH(c)
+    {
+        float sum = 0;
+        EACH(s)
+        sum += weight[s] * values[s][c];
+        h->out[t * DIM + c] = sum / all;
+    }
+}
+
+/* A recurrence as its formula stands, a token after the other, by one thread; seconds. Rows that a form makes
+ * of what it is given are taken as given. */
+static double plain_loop(const scan_data *d, plain_kind kind)
+{
+    static float state[2][DIM][DIM];
     const double start = heed_seconds();
-    for (int h = 0; h < HEADS; h++) {
-        const float *q = d->rows[0] + h * tokens * DIM, *k = d->rows[1] + h * tokens * DIM;
-        const float *v = d->rows[2] + h * tokens * DIM, gamma = 1 - exp2f(-5 - (float)h);
-        float *out = d->rows[6] + h * tokens * DIM;
+    for (int64_t n = 0; n < HEADS; n++) {
+        const int64_t row = n * PLAIN_TOKENS, at = row * DIM;
+        const plain_head h = {d->rows[0] + at, d->rows[1] + at,  d->rows[2] + at,  d->rows[3] + at,
+                              d->rows[4] + at, d->rows[7] + row, d->rows[8] + row, d->rows[6] + at};
         memset(state, 0, sizeof state);
-        for (int64_t t = 0; t < tokens; t++, q += DIM, k += DIM, v += DIM, out += DIM)
-            for (int c = 0; c < DIM; c++) {
-                volatile float sum = 0; /* no two numbers at once */
-                for (int r = 0; r < DIM; r++) {
-                    state[r][c] = gamma * state[r][c] + k[r] * v[c];
-                    sum += q[r] * state[r][c];
-                }
-                out[c] = sum / sqrtf(DIM);
-            }
+        for (int64_t t = 0; t < PLAIN_TOKENS; t++)
+            if (kind == SLOTS)
+                plain_slots(&h, t, state[0], state[1]);
+            else if (kind == DELTA)
+                plain_delta(&h, t, state[0]);
+            else
+                plain_decay(&h, t, kind == VECTOR, state[0]);
     }
     return heed_seconds() - start;
 }
 
-static void print(const bench_options *o, const char *work, int64_t tokens, double seconds, double before,
-                  int64_t floats)
+typedef struct measured {
+    const char *spec;
+    int64_t tokens, floats; /* of the state */
+    double seconds;
+    double first; /* nanoseconds a token of the shortest text */
+    double plain; /* seconds of the plain loop; 0: not measured */
+} measured;
+
+static void print(const bench_options *o, const measured *m)
 {
-    const double each = seconds / (double)(tokens * HEADS) * 1e9;
+    const double each = m->seconds / (double)(m->tokens * HEADS) * 1e9, plain = m->plain / m->seconds;
+    const double bytes = (double)m->floats * sizeof(float);
     if (!o->json) {
-        printf("%-20s %9lld tokens %9.1f ns a token and head", work, (long long)tokens, each);
-        if (before > 0)
-            printf(", %.2f times that of %lld", each / before, (long long)lengths[0]);
-        if (floats > 0)
-            printf("; state %lld bytes", (long long)(floats * (int64_t)sizeof(float)));
+        printf("%-17s %8lld tokens %7.1f ns a token and head, %.2f times that of %lld; state %.0f bytes",
+               m->spec, (long long)m->tokens, each, each / m->first, (long long)lengths[0], bytes);
+        if (m->plain > 0)
+            printf("; the plain loop takes %.1f times as long", plain);
         puts("");
         return;
     }
     cJSON *line = cJSON_CreateObject();
     cJSON_AddStringToObject(line, "bench", "scan");
-    cJSON_AddStringToObject(line, "work", work);
-    cJSON_AddNumberToObject(line, "tokens", (double)tokens);
+    cJSON_AddStringToObject(line, "work", m->spec);
+    cJSON_AddNumberToObject(line, "tokens", (double)m->tokens);
     cJSON_AddNumberToObject(line, "nanoseconds", each);
-    cJSON_AddNumberToObject(line, "state_bytes", (double)floats * sizeof(float));
+    cJSON_AddNumberToObject(line, "state_bytes", bytes);
+    if (m->plain > 0)
+        cJSON_AddNumberToObject(line, "plain_loop", plain);
     char *text = cJSON_PrintUnformatted(line);
     if (text)
         puts(text);
@@ -154,7 +253,7 @@ static double time_spec(const bench_options *o, const char *spec, const scan_dat
 
 int bench_scan(const bench_options *o)
 {
-    double first[SPECS] = {0};
+    double first[FORMS] = {0};
     char processor[128];
     heed_cpu_name(processor, sizeof processor);
     if (!o->json)
@@ -162,21 +261,23 @@ int bench_scan(const bench_options *o)
                o->threads == 1 ? "" : "s", HEADS, DIM);
     for (int n = 0; n < (o->with_slow ? LENGTHS : SHORT); n++) {
         scan_data d;
-        double seconds = make(&d, lengths[n]) ? 0 : -1;
-        for (int s = 0; s < SPECS && seconds >= 0; s++) {
-            int64_t floats = 0;
-            if (o->only && !strstr(specs[s], o->only))
+        bool fine = make(&d, lengths[n]);
+        for (int s = 0; s < FORMS && fine; s++) {
+            measured m = {.spec = forms[s].spec, .tokens = lengths[n]};
+            if (o->only && !strstr(m.spec, o->only))
                 continue;
-            seconds = time_spec(o, specs[s], &d, lengths[n], &floats);
+            m.seconds = time_spec(o, m.spec, &d, m.tokens, &m.floats);
+            fine = m.seconds >= 0;
             if (n == 0)
-                first[s] = seconds / (double)(lengths[0] * HEADS) * 1e9;
-            if (seconds >= 0)
-                print(o, specs[s], lengths[n], seconds, n ? first[s] : 0, floats);
+                first[s] = m.seconds / (double)(lengths[0] * HEADS) * 1e9;
+            m.first = first[s];
+            if (m.tokens == PLAIN_TOKENS)
+                m.plain = plain_loop(&d, forms[s].plain);
+            if (fine)
+                print(o, &m);
         }
-        if (seconds >= 0 && lengths[n] == 16384 && !o->only)
-            print(o, "retention, plain loop", lengths[n], plain_loop(&d, lengths[n]), 0, 0);
         drop(&d);
-        if (seconds < 0) {
+        if (!fine) {
             fprintf(stderr, "heed bench: %s\n", heed_message());
             return 2;
         }

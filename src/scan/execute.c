@@ -76,62 +76,115 @@ static void write_out(const heed_scan_plan *plan, const heed_scan_tensors *t, co
         for (int n = 0; n < count; n++) {
             const float *from = work->out + ((int64_t)h * count + n) * HEED_SCAN_COLUMNS;
             char *row = (char *)heed_scan_at(&t->out, batch, head, first + n) + column * stride;
-            for (int c = 0; c < real; c++)
-                *(float *)(row + c * stride) = from[c];
+            if (stride == sizeof(float))
+                memcpy(row, from, (size_t)real * sizeof(float));
+            else
+                for (int c = 0; c < real; c++)
+                    *(float *)(row + c * stride) = from[c];
             if (has_norm)
                 plan->norm[(batch * plan->problem.heads + head) * tokens + first + n] = from[real];
         }
     }
 }
 
-/* All tokens of one kv head and one block of columns; the norm has a column of its own behind whole blocks.
- */
-static void pass(const heed_scan_plan *plan, const heed_scan_tensors *t, heed_scan_work *work, int64_t item,
-                 int64_t tokens)
+/* Rows of the tokens that come next. */
+static int find_soon(const heed_scan_tensors *t, int64_t batch, int64_t kv_head, int64_t head, int64_t first,
+                     heed_scan_soon soon[HEED_SCAN_SOON])
 {
-    const int64_t block = item % plan->blocks, head = item / plan->blocks;
-    const int64_t batch = head / plan->problem.kv_heads, kv_head = head % plan->problem.kv_heads;
-    const bool is_norm = heed_scan_real_columns(plan, block) == 0;
-    const int64_t width = is_norm ? 1 : HEED_SCAN_COLUMNS;
+    const struct {
+        const heed_tensor *tensor;
+        int64_t head;
+    } each[HEED_SCAN_SOON] = {{&t->q, head},        {&t->k, kv_head},    {&t->v, kv_head},
+                              {&t->decay, kv_head}, {&t->gate, kv_head}, {&t->beta, kv_head},
+                              {&t->erase, kv_head}, {&t->rate, kv_head}, {&t->out, head}};
+    int count = 0;
+    for (int i = 0; i < HEED_SCAN_SOON; i++)
+        if (each[i].tensor->data && each[i].tensor->rank == 4)
+            soon[count++] = (heed_scan_soon){
+                (const char *)heed_scan_at(each[i].tensor, batch, each[i].head, first),
+                each[i].tensor->stride[2], each[i].tensor->shape[3] * (int64_t)sizeof(float)};
+    return count;
+}
+
+/* The state of a block of columns between the caller's and that of the work, with what the form carries: each
+ * block has its own behind the state, as blocks may be other threads'. The norm has a column of its own
+ * behind whole blocks. */
+static void exchange_state(const heed_scan_plan *plan, heed_scan_work *work, float *all, int64_t block,
+                           float *state, bool back)
+{
+    const int64_t width = heed_scan_real_columns(plan, block) ? HEED_SCAN_COLUMNS : 1;
     const size_t carried = heed_scan_bytes_of(plan->rule->carried);
-    float *all = t->state ? t->state + head * heed_scan_state_floats(plan) : NULL;
-    /* each block of columns has its own, behind the state: blocks are other threads' */
-    float *carry = all ? all + plan->channels * plan->columns + block * plan->rule->carried : NULL;
-    memset(work->state, 0, (size_t)(plan->channels * width) * sizeof(float));
-    memset(work->carry, 0, carried);
-    if (all) {
-        move_state(plan, all, block, work->state, width, false);
-        memcpy(work->carry, carry, carried);
+    if (!back) {
+        memset(state, 0, (size_t)(plan->channels * width) * sizeof(float));
+        memset(work->carry, 0, carried);
     }
-    for (int64_t n = 0; n < tokens; n += HEED_SCAN_TOKENS) {
-        const int count = (int)(tokens - n < HEED_SCAN_TOKENS ? tokens - n : HEED_SCAN_TOKENS);
-        heed_scan_prepare(plan, t, work, batch, kv_head, n, count);
-        const heed_scan_run run = heed_scan_run_of(plan, work, count);
-        if (is_norm) {
-            plan->kernels->norm(&run);
-            write_norm(plan, work, (batch * plan->problem.heads + kv_head * plan->group) * tokens + n, count,
-                       tokens);
-        } else {
-            heed_scan_load_values(plan, &t->v, batch, kv_head, block, n, count, work->value);
-            plan->kernels->forward(&run);
-            write_out(plan, t, work, batch, kv_head, block, n, count, tokens);
-        }
+    if (!all)
+        return;
+    float *carry = all + plan->channels * plan->columns + block * plan->rule->carried;
+    move_state(plan, all, block, state, width, back);
+    memcpy(back ? carry : work->carry, back ? work->carry : carry, carried);
+}
+
+/* Some tokens, whose rows are made, through one block of columns. */
+static void pass_block(const heed_scan_plan *plan, const heed_scan_tensors *t, heed_scan_work *work,
+                       heed_scan_run *run, int64_t batch, int64_t kv_head, int64_t block, int64_t n,
+                       int64_t tokens)
+{
+    if (heed_scan_real_columns(plan, block) == 0) {
+        plan->kernels->norm(run);
+        write_norm(plan, work, (batch * plan->problem.heads + kv_head * plan->group) * tokens + n, run->count,
+                   tokens);
+        return;
     }
-    if (all) {
-        move_state(plan, all, block, work->state, width, true);
-        memcpy(carry, work->carry, carried);
+    heed_scan_load_values(plan, &t->v, batch, kv_head, block, n, run->count, work->value);
+    plan->kernels->forward(run);
+    write_out(plan, t, work, batch, kv_head, block, n, run->count, tokens);
+}
+
+/* Rows first.. of a head, divided by their norms. */
+static void normalise(const heed_scan_plan *plan, const heed_scan_tensors *t, int64_t row, int64_t first,
+                      int64_t count, int64_t tokens)
+{
+    const int64_t heads = plan->problem.heads, dim = plan->problem.value_dim, stride = t->out.stride[3];
+    for (int64_t n = first; n < first + count; n++) {
+        const float factor = 1.0f / plan->norm[row * tokens + n];
+        float *to = heed_scan_at(&t->out, row / heads, row % heads, n);
+        if (stride == sizeof(float))
+            for (int64_t e = 0; e < dim; e++)
+                to[e] *= factor;
+        else
+            for (int64_t e = 0; e < dim; e++)
+                *(float *)((char *)to + e * stride) *= factor;
     }
 }
 
-static void normalise(const heed_scan_plan *plan, const heed_scan_tensors *t, int64_t row, int64_t tokens)
+/* All tokens of one kv head and of all its blocks of columns, or of one. */
+static void pass(const heed_scan_plan *plan, const heed_scan_tensors *t, heed_scan_work *work, int64_t item,
+                 int64_t tokens)
 {
-    const int64_t heads = plan->problem.heads, dim = plan->problem.value_dim;
-    for (int64_t n = 0; n < tokens; n++) {
-        const float factor = 1.0f / plan->norm[row * tokens + n];
-        char *to = (char *)heed_scan_at(&t->out, row / heads, row % heads, n);
-        for (int64_t e = 0; e < dim; e++)
-            *(float *)(to + e * t->out.stride[3]) *= factor;
+    const int64_t parts = plan->together ? 1 : plan->blocks, size = plan->channels * HEED_SCAN_COLUMNS;
+    const int64_t first = item % parts, last = plan->together ? plan->blocks : first + 1, head = item / parts;
+    const int64_t batch = head / plan->problem.kv_heads, kv_head = head % plan->problem.kv_heads;
+    float *all = t->state ? t->state + head * heed_scan_state_floats(plan) : NULL;
+    heed_scan_soon soon[HEED_SCAN_SOON];
+    for (int64_t block = first; block < last; block++)
+        exchange_state(plan, work, all, block, work->state + (block - first) * size, false);
+    for (int64_t n = 0; n < tokens; n += HEED_SCAN_TOKENS) {
+        const int count = (int)(tokens - n < HEED_SCAN_TOKENS ? tokens - n : HEED_SCAN_TOKENS);
+        heed_scan_prepare(plan, t, work, batch, kv_head, n, count);
+        for (int64_t block = first; block < last; block++) {
+            heed_scan_run run = heed_scan_run_of(plan, work, count);
+            run.state += (block - first) * size;
+            run.soon = soon;
+            if (block == first && n + 2 * HEED_SCAN_TOKENS <= tokens)
+                run.soons = find_soon(t, batch, kv_head, kv_head * plan->group, n + count, soon);
+            pass_block(plan, t, work, &run, batch, kv_head, block, n, tokens);
+        }
+        for (int h = 0; h < (plan->normalises && plan->together ? plan->group : 0); h++)
+            normalise(plan, t, batch * plan->problem.heads + kv_head * plan->group + h, n, count, tokens);
     }
+    for (int64_t block = first; block < last; block++)
+        exchange_state(plan, work, all, block, work->state + (block - first) * size, true);
 }
 
 heed_status heed_scan(heed_scan_plan *plan, const heed_scan_tensors *tensors)
@@ -141,7 +194,8 @@ heed_status heed_scan(heed_scan_plan *plan, const heed_scan_tensors *tensors)
     int64_t tokens;
     TRY(heed_scan_check(plan, tensors, &tokens));
     const heed_scan_problem *p = &plan->problem;
-    const int64_t items = p->batch * p->kv_heads * plan->blocks, rows = p->batch * p->heads;
+    const int64_t items = p->batch * p->kv_heads * (plan->together ? 1 : plan->blocks),
+                  rows = p->batch * p->heads;
 #pragma omp parallel num_threads(p->threads)
     {
         heed_scan_work work;
@@ -152,8 +206,8 @@ heed_status heed_scan(heed_scan_plan *plan, const heed_scan_tensors *tensors)
              : plan->rule->loops ? heed_own_pass
                                  : pass)(plan, tensors, &work, i, tokens);
 #pragma omp for schedule(static)
-        for (int64_t row = 0; row < (plan->normalises ? rows : 0); row++)
-            normalise(plan, tensors, row, tokens);
+        for (int64_t row = 0; row < (plan->normalises && !plan->together ? rows : 0); row++)
+            normalise(plan, tensors, row, 0, tokens, tokens);
     }
     return HEED_OK;
 }

@@ -120,6 +120,8 @@ static heed_status resolve(heed_scan_plan *plan)
     plan->whole = plan->slots || plan->rule->loops;
     plan->columns = p->value_dim + (plan->slots ? p->dim : plan->normalises);
     plan->blocks = plan->whole ? 1 : (plan->columns + HEED_SCAN_COLUMNS - 1) / HEED_SCAN_COLUMNS;
+    const int64_t heads = p->batch * p->kv_heads;
+    plan->together = !plan->whole && (heads % p->threads == 0 || heads >= 4 * p->threads);
     return HEED_OK;
 }
 

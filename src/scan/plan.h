@@ -17,7 +17,9 @@ struct heed_scan_plan {
     int64_t columns; /* of the state: value_dim, and one for the norm where the form normalises */
     int64_t blocks;  /* of HEED_SCAN_COLUMNS */
     bool normalises;
-    bool whole; /* all columns of a kv head go together: slots, or loops of the form's own */
+    bool together; /* one thread takes all blocks of a kv head, whose rows are made once; else each by itself
+                    */
+    bool whole;    /* all columns of a kv head go together: slots, or loops of the form's own */
     size_t per_thread;
     char *memory; /* [threads][per_thread] */
     float *norm;  /* [batch, H, tokens] what outputs are divided by */
@@ -31,7 +33,7 @@ typedef struct heed_scan_work {
     float *q;            /* [tokens][dim] */
     float *query;        /* [group][tokens][channels] */
     float *value, *out;  /* [tokens][COLUMNS], [group][tokens][COLUMNS] */
-    float *state;        /* [channels][COLUMNS] */
+    float *state;        /* [channels][COLUMNS], of each block that goes together */
     float *weight;       /* [2 channels] of slots; work of the form's own loops */
     float *carry;        /* [carried] of the form */
     /* backward */

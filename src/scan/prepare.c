@@ -17,6 +17,7 @@ size_t heed_scan_lay_out(const heed_scan_plan *plan, char *memory, heed_scan_wor
     const size_t value = plan->whole ? (size_t)plan->columns : HEED_SCAN_COLUMNS;
     const size_t out = plan->whole ? (size_t)p->value_dim : HEED_SCAN_COLUMNS;
     const size_t state = loops ? (size_t)loops->state(&plan->form) : channels * value;
+    const size_t blocks = plan->together ? (size_t)plan->blocks : 1;
     heed_arena arena = {.base = memory};
 #define TAKE(count) heed_arena_take(&arena, count, sizeof(float))
     *work = (heed_scan_work){.rows = {.dim = (int)p->dim, .channels = plan->channels}};
@@ -31,7 +32,7 @@ size_t heed_scan_lay_out(const heed_scan_plan *plan, char *memory, heed_scan_wor
     work->query = TAKE(group * query);
     work->value = TAKE(tokens * value);
     work->out = TAKE(group * run * out);
-    work->state = TAKE(state);
+    work->state = TAKE(blocks * state);
     work->weight = TAKE(loops         ? (size_t)loops->work(&plan->form, (int64_t)tokens, back)
                         : plan->slots ? 2 * channels
                                       : 0);
@@ -71,10 +72,14 @@ void heed_scan_move_rows(const heed_tensor *t, int64_t batch, int64_t head, int6
     }
 }
 
-/* The same one behind the other; NULL where the tensor is not read. */
-static float *gather(const heed_tensor *from, int64_t batch, int64_t head, int64_t first, int count,
-                     int64_t dim, float *to)
+/* Rows one behind the other: where they lie, if they lie so, else copied to `to`; NULL where the tensor is
+ * not read. */
+static const float *gather(const heed_tensor *from, int64_t batch, int64_t head, int64_t first, int count,
+                           int64_t dim, float *to)
 {
+    const int64_t size = sizeof(float);
+    if (from->data && (from->rank == 3 || from->stride[3] == size) && from->stride[2] == dim * size)
+        return heed_scan_at(from, batch, head, first);
     heed_scan_move_rows(from, batch, head, first, count, dim, to, dim, false);
     return from->data ? to : NULL;
 }
@@ -98,11 +103,12 @@ void heed_scan_prepare(const heed_scan_plan *plan, const heed_scan_tensors *t, h
         plan->rule->write(&plan->form, rows);
     for (int h = 0; h < plan->group; h++) {
         float *query = work->query + (int64_t)h * count * heed_scan_query_dim(plan);
-        float *q = plan->rule->look ? work->q : query;
-        if (t->q.data)
-            gather(&t->q, batch, kv_head * plan->group + h, first, count, dim, q);
+        const int64_t head = kv_head * plan->group + h;
         if (plan->rule->look)
-            plan->rule->look(&plan->form, q, count, (int)dim, query);
+            plan->rule->look(&plan->form, gather(&t->q, batch, head, first, count, dim, work->q), count,
+                             (int)dim, query);
+        else
+            heed_scan_move_rows(&t->q, batch, head, first, count, dim, query, dim, false);
     }
 }
 

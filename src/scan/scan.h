@@ -9,6 +9,14 @@
                              */
 #define HEED_SCAN_TOKENS 64 /* prepared at a time; in the backward run, between states that are kept */
 
+/* Rows that will be read, or written, soon. */
+typedef struct heed_scan_soon {
+    const char *row;
+    int64_t stride, bytes;
+} heed_scan_soon;
+
+enum { HEED_SCAN_SOON = 9 };
+
 /* Some tokens of one kv head and HEED_SCAN_COLUMNS columns of its state. */
 typedef struct heed_scan_run {
     int count, channels, queries; /* tokens; rows of the state; query heads that read it */
@@ -19,6 +27,8 @@ typedef struct heed_scan_run {
     const float *value;                       /* [count][COLUMNS] */
     float *state;                             /* [channels][COLUMNS] before the first token; after the last */
     float *out;                               /* [queries][apart][COLUMNS] */
+    int soons;                                /* tensors of which a row is brought near with each token */
+    const heed_scan_soon *soon;
 } heed_scan_run;
 
 /* The way back. States lie one behind the other: state[t] is before token t. */

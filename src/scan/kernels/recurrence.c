@@ -2,8 +2,8 @@
  * pass by.
  *
  * Products of whole chunks of tokens, as accelerators make them, need 2 to 4 times the multiplications and
- * win nothing where a state is at hand: this loop reads and writes each entry once a token, a vector at a
- * time.
+ * win nothing where a state is at hand: this loop reads and writes each entry once in four tokens (once a
+ * token with a delta), a vector at a time.
  */
 #include "attend/kernels/vector.h"
 #include "scan/scan.h"
@@ -11,6 +11,8 @@
 #include <string.h>
 
 #define VECTORS (HEED_SCAN_COLUMNS / HEED_WIDTH)
+/* Tokens that pass over the state together, as many as the registers have room for. */
+#define TOGETHER (HEED_REGISTERS / VECTORS >= 16 ? 4 : 1)
 #define ALL for (int i = 0; i < VECTORS; i++)
 #define EACH _Pragma("GCC unroll 8") ALL
 
@@ -84,24 +86,95 @@ static inline __attribute__((always_inline)) columns step(const heed_scan_run *r
     return out;
 }
 
-static inline __attribute__((always_inline)) void pass(const heed_scan_run *run, const bool delta)
+/* What the queries of other heads read of the state behind token t. */
+static inline void read_by_others(const heed_scan_run *run, int t)
 {
-    for (int t = 0; t < run->count; t++) {
-        store(run->out + t * HEED_SCAN_COLUMNS, step(run, delta, t, run->state, run->state));
-        for (int h = 1; h < run->queries; h++) {
-            const int64_t row = h * run->apart + t;
-            store(run->out + row * HEED_SCAN_COLUMNS,
-                  read_state(run->state, run->query + row * run->channels, run->channels));
+    for (int h = 1; h < run->queries; h++) {
+        const int64_t row = h * run->apart + t;
+        store(run->out + row * HEED_SCAN_COLUMNS,
+              read_state(run->state, run->query + row * run->channels, run->channels));
+    }
+}
+
+/* Asks the cache for rows that come later: they are there before they are wanted, whatever the length of the
+ * text. */
+static inline void bring(const heed_scan_run *run, int t)
+{
+    for (int i = 0; i < run->soons; i++) {
+        const char *row = run->soon[i].row + t * run->soon[i].stride;
+        for (int64_t at = 0; at < run->soon[i].bytes; at += 64)
+            __builtin_prefetch(row + at, 0, 2);
+    }
+}
+
+/* Some tokens in one pass over the state. */
+static inline __attribute__((always_inline)) void together(const heed_scan_run *run, const int tokens, int t)
+{
+    const int64_t channels = run->channels, row = (int64_t)t * channels;
+    const float *key = run->key + row, *keep = run->keep + row, *query = run->query + row;
+    columns value[TOGETHER], out[TOGETHER];
+#pragma GCC unroll 8
+    for (int n = 0; n < tokens; n++) {
+        bring(run, t + n);
+        value[n] = load(run->value + (t + n) * HEED_SCAN_COLUMNS);
+        out[n] = (columns){0};
+    }
+    for (int64_t r = 0; r < channels; r++) {
+        columns x = load(run->state + r * HEED_SCAN_COLUMNS);
+#pragma GCC unroll 8
+        for (int n = 0; n < tokens; n++) {
+            x = add(times(keep[n * channels + r], x), key[n * channels + r], value[n]);
+            out[n] = add(out[n], query[n * channels + r], x);
         }
+        store(run->state + r * HEED_SCAN_COLUMNS, x);
+    }
+#pragma GCC unroll 8
+    for (int n = 0; n < tokens; n++)
+        store(run->out + (t + n) * HEED_SCAN_COLUMNS, out[n]);
+}
+
+static void pass(const heed_scan_run *run)
+{
+    int t = 0;
+    for (; run->queries == 1 && t + TOGETHER <= run->count; t += TOGETHER)
+        together(run, TOGETHER, t);
+    for (; t < run->count; t++) {
+        together(run, 1, t);
+        read_by_others(run, t);
+    }
+}
+
+/* The same with a delta: while a token changes the state, what the next one probes is summed. */
+static void pass_delta(const heed_scan_run *run)
+{
+    const int channels = run->channels;
+    columns seen = read_state(run->state, run->probe, channels);
+    for (int t = 0; t < run->count; t++) {
+        const int64_t row = (int64_t)t * channels, next = t + 1 < run->count ? row + channels : row;
+        const float *key = run->key + row, *keep = run->keep + row, *query = run->query + row;
+        const float *remove = run->remove + row, *probe = run->probe + next;
+        const columns value = load(run->value + t * HEED_SCAN_COLUMNS);
+        columns out = {0}, seen_next = {0};
+        bring(run, t);
+        for (int r = 0; r < channels; r++) {
+            columns x = times(keep[r], load(run->state + r * HEED_SCAN_COLUMNS));
+            x = add(add(x, remove[r], seen), key[r], value);
+            store(run->state + r * HEED_SCAN_COLUMNS, x);
+            out = add(out, query[r], x);
+            seen_next = add(seen_next, probe[r], x);
+        }
+        store(run->out + t * HEED_SCAN_COLUMNS, out);
+        read_by_others(run, t);
+        seen = seen_next;
     }
 }
 
 static void forward(const heed_scan_run *run)
 {
-    if (run->delta)
-        pass(run, true);
+    if (run->delta && run->count > 0)
+        pass_delta(run);
     else
-        pass(run, false);
+        pass(run);
 }
 
 static void norm(const heed_scan_run *run)

@@ -4,6 +4,7 @@
  *     out_t = sum_r p_r S_t[r][D:]
  */
 #include "attend/kernels/isa.h"
+#include "attend/kernels/vector.h"
 #include "base/vectors.h"
 #include "scan/scan.h"
 
@@ -22,34 +23,71 @@ static void update(const heed_slots_run *run, int t, const float *state, float *
     }
 }
 
+/* Scores of four slots: whole vectors side by side, then what is left. */
+static void score_four(const float *state, int64_t width, const float *query, int64_t dim, float *score)
+{
+    const int64_t whole = dim / HEED_WIDTH * HEED_WIDTH;
+    heed_vec sum[4] = {{0}};
+    for (int64_t i = 0; i < whole; i += HEED_WIDTH)
+        for (int n = 0; n < 4; n++)
+            sum[n] += heed_vec_load(state + n * width + i) * heed_vec_load(query + i);
+    heed_vec_collect(heed_vec_fold(heed_vec_add, sum), score);
+    for (int n = 0; n < 4; n++)
+        for (int64_t i = whole; i < dim; i++)
+            score[n] += state[n * width + i] * query[i];
+}
+
 /* Weights of the slots for one query. */
 static void weigh(const heed_slots_run *run, const float *state, const float *query, float *weight)
 {
     const int64_t width = run->dim + run->value_dim;
     float most = -INFINITY, sum = 0;
-    for (int r = 0; r < run->slots; r++) {
+    int r = 0;
+    for (; r + 4 <= run->slots; r += 4)
+        score_four(state + r * width, width, query, run->dim, weight + r);
+    for (; r < run->slots; r++)
         weight[r] = heed_row_product(state + r * width, query, run->dim);
+    for (r = 0; r < run->slots; r++)
         most = weight[r] > most ? weight[r] : most;
+#pragma omp simd reduction(+ : sum)
+    for (r = 0; r < run->slots; r++) {
+        weight[r] = heed_exp(weight[r] - most);
+        sum += weight[r];
     }
-    for (int r = 0; r < run->slots; r++)
-        sum += weight[r] = heed_exp(weight[r] - most);
-    for (int r = 0; r < run->slots; r++)
+    for (r = 0; r < run->slots; r++)
         weight[r] /= sum;
+}
+
+#define READ 4 /* vectors of values that are read together */
+
+/* out = sum_r weight[r] values of slot r */
+static void read_values(const heed_slots_run *run, const float *state, const float *weight, float *out)
+{
+    const int64_t width = run->dim + run->value_dim;
+    const float *values = state + run->dim;
+    int64_t e = 0;
+    for (; e + READ * HEED_WIDTH <= run->value_dim; e += READ * HEED_WIDTH) {
+        heed_vec sum[READ] = {{0}};
+        for (int r = 0; r < run->slots; r++)
+            for (int n = 0; n < READ; n++)
+                sum[n] += weight[r] * heed_vec_load(values + r * width + e + n * HEED_WIDTH);
+        for (int n = 0; n < READ; n++)
+            heed_vec_store(out + e + n * HEED_WIDTH, sum[n]);
+    }
+    for (int64_t i = e; i < run->value_dim; i++)
+        out[i] = 0;
+    for (int r = 0; r < run->slots && e < run->value_dim; r++)
+        heed_row_add(out + e, weight[r], values + r * width + e, run->value_dim - e);
 }
 
 static void forward(const heed_slots_run *run)
 {
-    const int64_t width = run->dim + run->value_dim;
     for (int t = 0; t < run->count; t++) {
         update(run, t, run->state, run->state);
         for (int h = 0; h < run->queries; h++) {
             const int64_t row = h * run->apart + t;
-            float *out = run->out + row * run->value_dim;
             weigh(run, run->state, run->query + row * run->dim, run->weight);
-            for (int64_t e = 0; e < run->value_dim; e++)
-                out[e] = 0;
-            for (int r = 0; r < run->slots; r++)
-                heed_row_add(out, run->weight[r], run->state + r * width + run->dim, run->value_dim);
+            read_values(run, run->state, run->weight, run->out + row * run->value_dim);
         }
     }
 }
