@@ -2,11 +2,16 @@
 #include "support/program.h"
 
 #include <cjson/cJSON.h>
+#include <glob.h>
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
 
 #define TRAIN                                                                                                \
     "\"train\": {\"data\": \"copy(length=2, symbols=2)\", \"width\": 16, \"heads\": 2, \"layers\": 1, "      \
@@ -214,6 +219,35 @@ static void recipes_of_the_repository_can_be_read(void **state)
     assert_said(ran.out, "copy");
 }
 
+/* Ctrl-C reaches all of a terminal's programs at once. */
+static void interrupted_recipes_leave_nothing_behind(void **state)
+{
+    (void)state;
+    make("long", "{\"says\": \"it takes long\", \"train\": {\"data\": \"copy(length=2, symbols=2)\", "
+                 "\"steps\": 1000000}, "
+                 "\"specs\": {\"form\": \"where=causal\"}, \"expect\": [\"form.accuracy > 2\"]}");
+    assert_int_equal(mkdir("between", 0777), 0);
+    const pid_t child = fork();
+    if (!child) {
+        setpgid(0, 0);
+        setenv("TMPDIR", "between", 1);
+        execl("/bin/sh", "sh", "-c", "exec " HEED_PROGRAM " recipe long --folder all >/dev/null 2>&1", NULL);
+        _exit(127);
+    }
+    glob_t found = {.gl_pathc = 0};
+    for (int i = 0; i < 3000 && glob("between/heed-recipe-*/form*/log.jsonl", 0, NULL, &found); i++)
+        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+    const bool began = found.gl_pathc == 1;
+    globfree(&found);
+    kill(-child, SIGINT);
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(began);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGINT);
+    assert_int_equal(rmdir("between"), 0); /* it is empty */
+    assert_int_equal(remove("all/long.json"), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -224,6 +258,7 @@ int main(void)
         cmocka_unit_test(commands_are_measured_by_their_last_line),
         cmocka_unit_test(wrong_recipes_are_refused),
         cmocka_unit_test(recipes_of_the_repository_can_be_read),
+        cmocka_unit_test(interrupted_recipes_leave_nothing_behind),
     };
     return cmocka_run_group_tests(tests, start, end);
 }

@@ -79,6 +79,10 @@ cJSON *recipe_report(const heed_recipe *recipe);
 /* Runs `heed WORDS...` in a folder with its outputs kept out of sight. The last lines of JSON that it printed
  * go to `lines` (freed by the caller) as an array. Fails with the sentence that it said. */
 heed_status recipe_run_heed(const char *const *words, const char *folder, cJSON **lines);
+/* Whether the keyboard has stopped one. */
+bool recipe_interrupted(void);
+/* PATH of a new file or folder: $TMPDIR, or /tmp, and the name, whose XXXXXX are yet to be replaced. */
+heed_status recipe_temporary(char path[RECIPE_PATH], const char *name);
 
 /* The commit that the recipes' folder stands at, "" where none can be told. */
 void recipe_commit(const char *folder, char commit[41]);

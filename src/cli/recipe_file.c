@@ -17,8 +17,8 @@ static bool is_folder(const char *path)
     return !stat(path, &info) && S_ISDIR(info.st_mode);
 }
 
-/* In the folder above the program's: build/heed, recipes/. */
-static bool beside_program(char folder[RECIPE_PATH])
+/* In the folder above the program's: build/heed and recipes/, or bin/heed and share/heed/recipes/. */
+static bool beside_program(const char *where, char folder[RECIPE_PATH])
 {
     char program[PATH_MAX];
     const ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
@@ -31,7 +31,7 @@ static bool beside_program(char folder[RECIPE_PATH])
             return false;
         *slash = 0;
     }
-    return snprintf(folder, RECIPE_PATH, "%s/recipes", program) < RECIPE_PATH && is_folder(folder);
+    return snprintf(folder, RECIPE_PATH, "%s/%s", program, where) < RECIPE_PATH && is_folder(folder);
 }
 
 heed_status recipe_folder(const char *given, char folder[RECIPE_PATH])
@@ -47,7 +47,7 @@ heed_status recipe_folder(const char *given, char folder[RECIPE_PATH])
         strcat(folder, "/recipes");
         return HEED_OK;
     }
-    if (beside_program(folder))
+    if (beside_program("recipes", folder) || beside_program("share/heed/recipes", folder))
         return HEED_OK;
     return heed_fail(HEED_IO,
                      "there is no folder `recipes` here or beside the program; --folder says where it is");

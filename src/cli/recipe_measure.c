@@ -7,6 +7,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -358,7 +359,7 @@ bool recipe_can_run(const heed_recipe *recipe)
 
 heed_status recipe_measure(heed_recipe *recipe)
 {
-    char work[RECIPE_PATH] = "/tmp/heed-recipe-XXXXXX";
+    char work[RECIPE_PATH];
     if (recipe->keep) {
         char kept[RECIPE_PATH];
         if (mkdir(recipe->keep, 0777) && errno != EEXIST)
@@ -368,9 +369,12 @@ heed_status recipe_measure(heed_recipe *recipe)
             return heed_fail(HEED_IO, "%s: cannot be made: %s", kept, strerror(errno));
         return measure(recipe, work);
     }
+    TRY(recipe_temporary(work, "recipe"));
     if (!mkdtemp(work))
-        return heed_fail(HEED_IO, "/tmp cannot be written to: %s", strerror(errno));
+        return heed_fail(HEED_IO, "%s: cannot be made: %s", work, strerror(errno));
     const heed_status status = measure(recipe, work);
     remove_folder(work);
+    if (recipe_interrupted())
+        raise(SIGINT);
     return status;
 }

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -28,26 +29,52 @@ static heed_status wait_for(pid_t child, int *status)
     return HEED_OK;
 }
 
-/* `program` is a path, or a name to look for. */
+static bool interrupted;
+
+bool recipe_interrupted(void)
+{
+    return interrupted;
+}
+
+/* `program` is a path, or a name to look for. Ctrl-C at the keyboard ends the child alone, so that what it
+ * worked in can be removed first. */
 static heed_status run_to_files(const char *program, const char *const *words, const char *folder,
                                 const int files[2], int *status)
 {
     char *argv[402] = {(char *)program};
     for (int i = 0; i < 400 && words[i]; i++)
         argv[i + 1] = (char *)words[i];
+    struct sigaction before;
+    sigaction(SIGINT, &(struct sigaction){.sa_handler = SIG_IGN}, &before);
     fflush(NULL);
     const pid_t child = fork();
-    if (child < 0)
-        return heed_fail(HEED_IO, "%s cannot be started: %s", program, strerror(errno));
-    if (!child)
+    if (!child) {
+        sigaction(SIGINT, &before, NULL);
         become(program, argv, folder, files);
-    return wait_for(child, status);
+    }
+    const heed_status waited = child < 0
+                                   ? heed_fail(HEED_IO, "%s cannot be started: %s", program, strerror(errno))
+                                   : wait_for(child, status);
+    sigaction(SIGINT, &before, NULL);
+    if (!waited && WIFSIGNALED(*status) && WTERMSIG(*status) == SIGINT)
+        interrupted = true;
+    return waited;
 }
 
-static int temporary(char path[64], const char *what)
+heed_status recipe_temporary(char path[RECIPE_PATH], const char *name)
 {
-    snprintf(path, 64, "/tmp/heed-%s-XXXXXX", what);
-    return mkstemp(path);
+    const char *given = getenv("TMPDIR");
+    char *folder = realpath(given && *given ? given : "/tmp", NULL); /* commands run elsewhere */
+    const bool fits = folder && snprintf(path, RECIPE_PATH, "%s/heed-%s-XXXXXX", folder, name) < RECIPE_PATH;
+    free(folder);
+    return fits ? HEED_OK
+                : heed_fail(HEED_IO, "TMPDIR: '%.300s' is no folder", given && *given ? given : "/tmp");
+}
+
+/* -1: it could not be made. */
+static int temporary(char path[RECIPE_PATH], const char *what)
+{
+    return recipe_temporary(path, what) ? -1 : mkstemp(path);
 }
 
 /* Lines that are JSON objects. */
@@ -92,7 +119,7 @@ static heed_status own_path(char program[PATH_MAX])
 
 void recipe_commit(const char *folder, char commit[41])
 {
-    char out[64];
+    char out[RECIPE_PATH];
     const int files[] = {temporary(out, "git"), open("/dev/null", O_WRONLY | O_CLOEXEC)};
     const char *const words[] = {"rev-parse", "--short=10", "HEAD", NULL};
     int ended = -1;
@@ -113,12 +140,12 @@ heed_status recipe_run_heed(const char *const *words, const char *folder, cJSON 
 {
     char program[PATH_MAX];
     TRY(own_path(program));
-    char out[64], err[64];
+    char out[RECIPE_PATH] = "", err[RECIPE_PATH] = "";
     const int files[] = {temporary(out, "out"), temporary(err, "err")};
     int ended = 0;
-    heed_status status = files[0] < 0 || files[1] < 0
-                             ? heed_fail(HEED_IO, "/tmp cannot be written to: %s", strerror(errno))
-                             : run_to_files(program, words, folder, files, &ended);
+    heed_status status = files[0] < 0 || files[1] < 0 ? heed_fail(HEED_IO, "%s: cannot be made: %s",
+                                                                  files[0] < 0 ? out : err, strerror(errno))
+                                                      : run_to_files(program, words, folder, files, &ended);
     if (!status && lines)
         status = read_lines(out, lines);
     if (!status && !(WIFEXITED(ended) && WEXITSTATUS(ended) == 0)) {

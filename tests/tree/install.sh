@@ -43,4 +43,5 @@ same package/by_find_package_static
 for page in share/man/man1/heed.1 share/bash-completion/completions/heed; do
     [ -s "$prefix/$page" ] || { echo "not installed: $page"; exit 1; }
 done
-echo "program, page and completion are installed"
+(cd "$work" && "$prefix/bin/heed" recipe --list) | grep -q copy || { echo "recipes are not installed"; exit 1; }
+echo "program, page, completion and recipes are installed"
