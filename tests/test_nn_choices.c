@@ -294,6 +294,29 @@ static void noise_is_of_its_kind(void **state)
     }
 }
 
+/* From 1 to 0.5 in ten steps of training, and 0.5 when it is not. */
+static void ramps_rise_with_steps(void **state)
+{
+    (void)state;
+    heed_parameters *parameters;
+    heed_graph *graph;
+    assert_int_equal(heed_parameters_create(&parameters, 1), HEED_OK);
+    assert_int_equal(heed_graph_create(&graph, parameters, 1, HEED_ISA_AUTO), HEED_OK);
+    const heed_variable ramp = heed_nn_ramp(graph, 1.0f, 0.5f, 10),
+                        at_once = heed_nn_ramp(graph, 0.0f, 2.0f, 0);
+    heed_graph_keep(graph, ramp);
+    heed_graph_keep(graph, at_once);
+    assert_int_equal(heed_graph_finish(graph, HEED_NO_INPUT), HEED_OK);
+    for (int step = 0; step < 14; step++) {
+        heed_graph_training(graph, step < 13, (uint64_t)step);
+        assert_int_equal(heed_graph_forward(graph), HEED_OK);
+        assert_float_equal(*(float *)heed_graph_data(graph, ramp), step < 10 ? 1 - 0.05 * step : 0.5, 1e-6);
+        assert_float_equal(*(float *)heed_graph_data(graph, at_once), 2, 0);
+    }
+    heed_graph_free(graph);
+    heed_parameters_free(parameters);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -304,6 +327,7 @@ int main(void)
         cmocka_unit_test(gradients_stop_or_go_straight_through),
         cmocka_unit_test(places_of_the_largest),
         cmocka_unit_test(noise_is_of_its_kind),
+        cmocka_unit_test(ramps_rise_with_steps),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

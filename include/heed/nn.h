@@ -126,6 +126,9 @@ typedef enum heed_noise {
 } heed_noise;
 /** Random numbers, others in each step of training; 0 when not training. */
 HEED_API heed_variable heed_nn_noise(heed_graph *graph, heed_noise kind, int rank, const int64_t *shape);
+/** A number [1] that goes from `from` to `to` over the first `steps` steps of training; `to` when not
+ * training. */
+HEED_API heed_variable heed_nn_ramp(heed_graph *graph, float from, float to, int64_t steps);
 /**@}*/
 
 /** @name Products */

@@ -72,6 +72,8 @@ typedef struct heed_transformer_nodes {
     heed_variable pixels;                  /* [batch, height, width, channels], of pictures */
     heed_variable hidden;                  /* [batch, context, width] behind the last norm */
     heed_beside *beside;                   /* or NULL */
+    const heed_variable *targets;          /* i32 [batch, context] what is asked for, -1: nothing; or NULL */
+    bool whole;                            /* layers that drop something keep all */
 } heed_transformer_nodes;
 
 /* A layer by a form of the stage `layer`: x [batch, context, width] to the same shape, without norm and
@@ -160,6 +162,18 @@ heed_variable heed_part_attend(const heed_layer_call *call, const char *part, he
 heed_variable heed_part_times(const heed_layer_call *call, heed_variable x, heed_variable numbers);
 /* The mean of all entries: a number. */
 heed_variable heed_part_mean(const heed_layer_call *call, heed_variable x);
+
+/* x [B, 1, c] at n places: [B, n, c]. */
+heed_variable heed_part_spread(const heed_layer_call *call, heed_variable x, int64_t n);
+/* Numbers of keys m [B, M] for each head and query: [B, heads, n, M]. */
+heed_variable heed_part_over_keys(const heed_layer_call *call, heed_variable m, int64_t heads, int64_t n);
+/* Cells x [B, frames rows cols, c] `times` as high and wide, each repeated: [B, frames rows cols times^2, c].
+ */
+heed_variable heed_part_enlarge(const heed_layer_call *call, heed_variable x, int64_t frames, int64_t rows,
+                                int64_t cols, int64_t times);
+
+/* [batch, n] from 0 to 1, others in each layer, and always the same. */
+heed_variable heed_part_chances(const heed_layer_call *call, int64_t batch, int64_t n);
 
 /* Beside the result; nothing where nobody asks. */
 void heed_part_loss(const heed_layer_call *call, heed_variable number, float weight);

@@ -115,6 +115,9 @@ static const heed_key keys[] = {
            "of objective = distil: the teacher's share of the loss; the text has the rest"),
     NUMBER(hidden_share, 0, 0, 1e6,
            "of objective = distil: how much the distance of last hidden states counts"),
+    NUMBER(whole_share, 0, 0, 1e6,
+           "of layers that drop something: how much counts what the same weights say with nothing dropped, "
+           "and the distance from that"),
     {"preference_beta", HEED_KEY_NUMBER, AT(beta), 0.1, 1e-6, 1000,
      .summary = "of objective = preference: what differences of log probabilities count"},
     WORD(pooling, pooling_word, "mean",

@@ -19,7 +19,7 @@ typedef struct heed_train_config {
     int learn, lora_write;
     char tensors[HEED_CONFIG_TEXT], lora_targets[HEED_CONFIG_TEXT];
     int64_t lora_rank;
-    double lora_alpha, temperature, teacher_share, hidden_share, beta;
+    double lora_alpha, temperature, teacher_share, hidden_share, beta, whole_share;
     int pooling;
     /* model */
     int model;

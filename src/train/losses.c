@@ -48,6 +48,23 @@ static heed_variable from_text(heed_pass *p)
     return heed_nn_cross_entropy(p->graph, p->nodes.logits, p->targets, (float)p->of->config->smoothing);
 }
 
+/* Beside a model whose layers drop something: the same weights with nothing dropped learn too, and the model
+ * learns from them. */
+static heed_variable beside_whole(heed_pass *p, heed_variable loss)
+{
+    heed_transformer_nodes nodes = p->nodes;
+    nodes.whole = true;
+    nodes.beside = NULL;
+    if (p->of->base || p->of->model->encoder_layers > 0 || p->of->model->image.patch)
+        return heed_nn_fail(p->graph, HEED_UNSUPPORTED,
+                            "whole_share is for a decoder of tokens that begins from nothing");
+    heed_transformer_make(p->graph, p->of->model, &nodes);
+    const heed_variable own = heed_nn_cross_entropy(p->graph, nodes.logits, p->targets, 0.0f),
+                        apart = heed_nn_divergence(p->graph, p->nodes.logits,
+                                                   heed_nn_stop(p->graph, nodes.logits), p->targets, 1.0f);
+    return weighted(p, loss, heed_nn_add(p->graph, own, apart), p->of->config->whole_share);
+}
+
 static heed_variable distillation(heed_pass *p)
 {
     const heed_train_config *c = p->of->config;
@@ -192,6 +209,8 @@ void heed_losses_make(heed_pass *p, bool train)
                                                        heed_nn_scale(p->graph, p->scores, -1.0f, 0.0f)));
     } else if (train) {
         p->loss = data->objective == HEED_OBJECTIVE_DISTIL ? distillation(p) : from_text(p);
+        if (p->of->config->whole_share > 0.0)
+            p->loss = beside_whole(p, p->loss);
     }
     if (train && p->beside.loss >= 0)
         p->loss = heed_nn_add(p->graph, p->loss, p->beside.loss);

@@ -25,8 +25,7 @@ static heed_status make_inputs(heed_pass *p)
         return heed_fail(HEED_INVALID,
                          "attention: texts of different lengths are padded, and tokens would see that; "
                          "make segments a factor of where");
-    const bool padded = of->base ? !of->base->config.causal
-                                 : strstr(m->spec, "segments") != NULL || strstr(m->spec, "arrow") != NULL;
+    const bool padded = of->base ? !of->base->config.causal : strstr(m->spec, "segments") != NULL;
     if (padded || m->encoder_layers > 0)
         p->nodes.segments = heed_nn_input(p->graph, HEED_I32, 2, shape);
     p->targets = heed_nn_input(p->graph, HEED_I32, 2, asked);
@@ -88,6 +87,8 @@ heed_status heed_pass_make(heed_pass *p, const heed_pass_of *of, bool train)
                                .source_segments = HEED_NO_INPUT},
                      .beside = {.loss = HEED_NO_INPUT}};
     p->nodes.beside = &p->beside;
+    if (!heed_objective_pools(of->data->objective))
+        p->nodes.targets = &p->targets;
     TRY(make_room(p));
     TRY(heed_graph_create(&p->graph, of->parameters, of->threads, HEED_ISA_AUTO));
     TRY(make_inputs(p));
@@ -117,16 +118,12 @@ static void fill_weights(const heed_pass *p, int64_t row, int64_t length)
         weight[i] = i >= count ? 0.0f : last ? (i == count - 1 ? 1.0f : 0.0f) : 1.0f / (float)count;
 }
 
-/* Of a task with parts, which a place is of, `before` places behind its start; else 0 where the text is, 1
- * where padding is. */
-static void fill_segments(const heed_pass *p, heed_variable node, int64_t row, int64_t size, int64_t length,
-                          int64_t before)
+/* 0 where the text is, 1 where padding is. */
+static void fill_segments(const heed_pass *p, heed_variable node, int64_t row, int64_t size, int64_t length)
 {
     int32_t *segment = (int32_t *)heed_graph_data(p->graph, node) + row * size;
-    const heed_data *data = p->of->data;
     for (int64_t i = 0; i < size; i++)
-        segment[i] = data->task && data->task->part ? data->task->part(data->arg, before + i)
-                                                    : i >= (length > 0 ? length : 1);
+        segment[i] = i >= (length > 0 ? length : 1);
 }
 
 static void fill_source(const heed_pass *p, int64_t b)
@@ -136,7 +133,7 @@ static void fill_source(const heed_pass *p, int64_t b)
         return;
     memcpy((int32_t *)heed_graph_data(p->graph, p->nodes.source) + b * size, p->example.source,
            (size_t)size * sizeof(int32_t));
-    fill_segments(p, p->nodes.source_segments, b, size, p->example.source_length, 0);
+    fill_segments(p, p->nodes.source_segments, b, size, p->example.source_length);
 }
 
 /* Grey values, or those of each channel, from -1 to 1. */
@@ -165,8 +162,7 @@ static void fill_row(const heed_pass *p, int64_t b, int64_t r)
     /* a decoder's own tokens are all of one segment, which is the encoder's text too */
     if (p->nodes.segments >= 0)
         fill_segments(p, p->nodes.segments, row, context,
-                      p->of->model->encoder_layers > 0 ? context : p->example.length[r],
-                      p->of->model->encoder_layers > 0 ? p->of->data->source_context - 1 : 0);
+                      p->of->model->encoder_layers > 0 ? context : p->example.length[r]);
 }
 
 void heed_pass_fill(heed_pass *p, bool held_out, int64_t first, int64_t last)
@@ -193,12 +189,34 @@ void heed_pass_fill(heed_pass *p, bool held_out, int64_t first, int64_t last)
     }
 }
 
+/* chance: of yes */
+static void count_yes(heed_pass_counts *counts, double chance, bool yes, bool said)
+{
+    const int64_t place = (int64_t)(chance * HEED_CHANCES);
+    counts->seen[yes][place < HEED_CHANCES ? place : HEED_CHANCES - 1]++;
+    counts->both += yes && said;
+    counts->either += yes || said;
+}
+
+double heed_pass_area(const heed_pass_counts *counts)
+{
+    double area = 0.0, no = 0.0, yes = 0.0;
+    for (int i = 0; i < HEED_CHANCES; i++) {
+        area += (double)counts->seen[1][i] * (no + 0.5 * (double)counts->seen[0][i]);
+        no += (double)counts->seen[0][i];
+        yes += (double)counts->seen[1][i];
+    }
+    return no > 0.0 && yes > 0.0 ? area / (no * yes) : NAN;
+}
+
 static void count_classes(const heed_pass *p, const heed_nn_kernels *kernels, heed_pass_counts *counts)
 {
     const heed_nn_node *scores = heed_nn_at(p->graph, p->scores);
     const int64_t classes = heed_nn_last(scores), rows = heed_nn_rows(scores);
     const float *logits = heed_graph_data(p->graph, p->scores);
     const int32_t *target = heed_graph_data(p->graph, p->targets);
+    const heed_data *data = p->of->data;
+    const int64_t yes = data->task && data->task->yes ? data->task->yes(data->arg) : -1;
     for (int64_t row = 0; row < rows; row++) {
         const float *x = logits + row * classes;
         int64_t best = 0;
@@ -206,7 +224,10 @@ static void count_classes(const heed_pass *p, const heed_nn_kernels *kernels, he
             continue;
         for (int64_t i = 1; i < classes; i++)
             best = x[i] > x[best] ? i : best;
-        counts->loss += (double)kernels->softmax(x, NULL, classes) - (double)x[target[row]];
+        const double sum = (double)kernels->softmax(x, NULL, classes);
+        counts->loss += sum - (double)x[target[row]];
+        if (yes >= 0)
+            count_yes(counts, exp((double)x[yes] - sum), target[row] == yes, best == yes);
         counts->right += best == target[row];
         counts->targets++;
     }

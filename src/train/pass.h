@@ -48,16 +48,22 @@ void heed_pass_free(heed_pass *pass);
 /* Examples first... into the inputs; from `last` on nothing is asked for. */
 void heed_pass_fill(heed_pass *pass, bool held_out, int64_t first, int64_t last);
 
+enum { HEED_CHANCES = 1024 };
 typedef struct heed_pass_counts {
     double loss;
     int64_t right, targets;
     double sum, squares;         /* of numbers */
     double measure[HEED_BESIDE]; /* sums over batches */
     int64_t batches;
+    int64_t seen[2][HEED_CHANCES]; /* answers of no and yes by how likely yes was thought */
+    int64_t both, either;          /* where yes is right and said, or one of them */
 } heed_pass_counts;
 /* Adds up what the last forward run of a judging pass says. */
 void heed_pass_count(const heed_pass *pass, const heed_nn_kernels *kernels, heed_pass_counts *counts);
 /* Share of right ones; of numbers, the share of their variance that is known. */
 double heed_pass_accuracy(const heed_pass *pass, const heed_pass_counts *counts);
+/* Of answers that are no or yes: how often a yes is thought likelier to be one than a no is (the area under
+ * the curve of hits over false alarms); NaN where there are no such answers. */
+double heed_pass_area(const heed_pass_counts *counts);
 
 #endif

@@ -424,10 +424,17 @@ void heed_trainer_swap(const heed_trainer *t)
     }
 }
 
+static void add_measure(heed_evaluated *to, const char *name, double value)
+{
+    if (to->measures == (int)(sizeof to->measure / sizeof *to->measure) || isnan(value))
+        return;
+    to->measure[to->measures].name = name;
+    to->measure[to->measures++].value = value;
+}
+
 /* Means over layers of what has the same name. */
 static void take_measures(const heed_beside *beside, const heed_pass_counts *counts, heed_evaluated *to)
 {
-    const int most = sizeof to->measure / sizeof *to->measure;
     for (int i = 0; i < beside->measures; i++) {
         const char *name = beside->measure[i].name;
         double sum = 0.0;
@@ -438,10 +445,8 @@ static void take_measures(const heed_beside *beside, const heed_pass_counts *cou
                 earlier += j < i;
                 same++;
             }
-        if (earlier || to->measures == most)
-            continue;
-        to->measure[to->measures].name = name;
-        to->measure[to->measures++].value = sum / (double)same / (double)counts->batches;
+        if (!earlier)
+            add_measure(to, name, sum / (double)same / (double)counts->batches);
     }
 }
 
@@ -472,6 +477,8 @@ heed_status heed_trainer_evaluate(heed_trainer *t, heed_evaluated *evaluated)
                                   .bits = NAN,
                                   .targets = counts.targets};
     take_measures(&t->judge.beside, &counts, evaluated);
+    add_measure(evaluated, "auc", heed_pass_area(&counts));
+    add_measure(evaluated, "iou", counts.either ? (double)counts.both / (double)counts.either : NAN);
     if (t->data.bytes_held_out > 0 && heed_objective_says_next(t->data.objective))
         evaluated->bits =
             counts.loss / n / log(2.0) * (double)t->data.held_out / (double)t->data.bytes_held_out;

@@ -88,7 +88,8 @@ void heed_transformer_make(heed_graph *graph, const heed_transformer *given, hee
     model.kv_heads = model.kv_heads ? model.kv_heads : model.heads;
     model.head_dim = model.head_dim ? model.head_dim : model.heads ? model.width / model.heads : 0;
     model.deviation = model.deviation > 0.0f ? model.deviation : 0.02f;
-    nodes->tokens = heed_nn_input(graph, HEED_I32, 2, shape);
+    if (!nodes->whole) /* else they are those of the model that drops something */
+        nodes->tokens = heed_nn_input(graph, HEED_I32, 2, shape);
     heed_variable held[2] = {HEED_NO_INPUT, HEED_NO_INPUT}, state[HEED_NN_INPUTS + 1];
     nodes->held = NULL;
     nodes->logits = nodes->hidden = HEED_NO_VARIABLE;
