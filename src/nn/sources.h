@@ -3,7 +3,7 @@
 #ifndef HEED_NN_SOURCES_H
 #define HEED_NN_SOURCES_H
 
-#include <heed/nn.h>
+#include "nn/layers.h"
 
 enum { HEED_SOURCES = 8 };
 
@@ -65,5 +65,18 @@ heed_variable heed_source_dynamic(heed_graph *graph, const char *name, float dev
  * it, [B, N, width]. */
 heed_variable heed_source_shortcuts(heed_graph *graph, const char *name, float deviation, int count,
                                     const heed_variable *layer, int64_t heads, float norm_eps);
+
+/* Row 004.142. Scores by a [B, N, da] and time [N, dp] or HEED_NO_INPUT, values r [B, N, dr]: what the k best
+ * earlier tokens of each are, times its own: [B, N, dr]. `place` receives which they are, [B, N, k]. */
+heed_variable heed_source_dare(const heed_layer_call *call, heed_variable a, heed_variable r,
+                               heed_variable time, int64_t k, heed_variable *place);
+
+/* Row 000.072. Cells v [B, N, c] read tones a [B, T, c] where chosen [B, N] is 1; the others pass unchanged.
+ */
+heed_variable heed_source_confident(const heed_layer_call *call, heed_variable v, heed_variable a,
+                                    heed_variable chosen);
+/* Groups of channels of cells, frame after frame, times their cosine with a map of the frame's tone. */
+heed_variable heed_source_groups(const heed_layer_call *call, heed_variable v, heed_variable a,
+                                 int64_t groups);
 
 #endif

@@ -8,7 +8,8 @@ extern const heed_synthetic heed_synthetic_copy, heed_synthetic_selective_copy, 
     heed_synthetic_regression, heed_synthetic_listops, heed_synthetic_graph, heed_synthetic_melody,
     heed_synthetic_events, heed_synthetic_pathfinder, heed_synthetic_shapes, heed_synthetic_points,
     heed_synthetic_blocks, heed_synthetic_same, heed_synthetic_flip_flop, heed_synthetic_counting,
-    heed_synthetic_rows, heed_synthetic_texture, heed_synthetic_replies, heed_synthetic_tune;
+    heed_synthetic_rows, heed_synthetic_texture, heed_synthetic_logs, heed_synthetic_sparse,
+    heed_synthetic_scene, heed_synthetic_tones;
 
 static const heed_synthetic *const tasks[] = {
     &heed_synthetic_copy,      &heed_synthetic_selective_copy, &heed_synthetic_reversal,
@@ -19,7 +20,8 @@ static const heed_synthetic *const tasks[] = {
     &heed_synthetic_events,    &heed_synthetic_pathfinder,     &heed_synthetic_shapes,
     &heed_synthetic_points,    &heed_synthetic_blocks,         &heed_synthetic_same,
     &heed_synthetic_flip_flop, &heed_synthetic_counting,       &heed_synthetic_rows,
-    &heed_synthetic_texture,   &heed_synthetic_replies,        &heed_synthetic_tune,
+    &heed_synthetic_texture,   &heed_synthetic_logs,           &heed_synthetic_sparse,
+    &heed_synthetic_scene,     &heed_synthetic_tones,
 };
 
 const heed_synthetic *heed_synthetic_at(int i)
