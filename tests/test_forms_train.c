@@ -34,6 +34,7 @@ static const char *const specs[] = {
     "scan=rwkv7",
     "scan=titans(chunk=3)",
     "scan=infini(segment=5)",
+    "scan=sparsek(k=3, window=2)",
     "lowrank=linformer(k=4)",
     "lowrank=nystrom(m=4, taps=3)",
     "lowrank=efficient",

@@ -100,6 +100,45 @@ static void sparsemax_is_the_projection(void **state)
                         .define = define_sparsemax});
 }
 
+MAKE(make_sparsek)
+{
+    return heed_nn_sparsek(g, in[0], c->whole[0]);
+}
+
+/* clip(x - t, 0, 1) by halving the interval of t: what the conditions of Karush, Kuhn and Tucker ask for. */
+DEFINE(define_sparsek)
+{
+    const int64_t cols = c->in[0].size[1];
+    for (int64_t r = 0; r < c->in[0].size[0]; r++) {
+        const double *x = in[0] + r * cols;
+        double low = -100.0, high = 100.0;
+        for (int step = 0; step < 200; step++) {
+            const double t = (low + high) / 2.0;
+            double sum = 0.0;
+            for (int64_t i = 0; i < cols; i++)
+                sum += fmin(1.0, fmax(0.0, x[i] - t));
+            *(sum > (double)c->whole[0] ? &low : &high) = t;
+        }
+        for (int64_t i = 0; i < cols; i++)
+            out[r * cols + i] = fmin(1.0, fmax(0.0, x[i] - high));
+    }
+}
+
+/* With a sum of 1 it is sparsemax, and as many entries as the sum are whole. */
+static void sparsek_is_the_projection(void **state)
+{
+    (void)state;
+    nn_case how = {
+        .name = "sparsek", .in = {{2, {5, 7}}}, .ins = 1, .make = make_sparsek, .define = define_sparsek};
+    for (int k = 2; k < 7; k++) {
+        how.whole[0] = k;
+        nn_check(&how);
+    }
+    how.define = define_sparsemax;
+    how.whole[0] = 1;
+    nn_check(&how);
+}
+
 /* Places spread over the grid and beyond it. */
 MAKE(make_sample)
 {
@@ -322,6 +361,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_by_places),
         cmocka_unit_test(sparsemax_is_the_projection),
+        cmocka_unit_test(sparsek_is_the_projection),
         cmocka_unit_test(grids_are_linear_between_their_cells),
         cmocka_unit_test(trilinear_slopes_are_those_of_differences),
         cmocka_unit_test(gradients_stop_or_go_straight_through),

@@ -393,6 +393,60 @@ static void infini_delta(const sizes *s, int tokens, const token *at, double *ou
     segments(s, tokens, at, 3, true, 0, out);
 }
 
+/* clip(u - tau, 0, 1) of the scores up to t, tau by halving; the window and the k highest are read. */
+static void kept(const sizes *s, int tokens, const token *at, int k, int window, double base, double slope,
+                 double *out)
+{
+    for (int t = 0; t < tokens; t++, out += s->value_dim) {
+        double u[MOST_TOKENS], low = -1000, high = 1000, q[MOST_DIM], key[MOST_DIM], all = 0;
+        for (int j = 0; j <= t; j++)
+            u[j] = at[j].beta + slope * j;
+        for (int step = 0; step < 200; step++) {
+            const double tau = (low + high) / 2;
+            double sum = 0;
+            for (int j = 0; j <= t; j++)
+                sum += fmin(1, fmax(0, u[j] - tau));
+            *(sum > k ? &low : &high) = tau;
+        }
+        memset(out, 0, (size_t)s->value_dim * sizeof *out);
+        turn(at[t].q, t, base, s->dim, q);
+        for (int j = 0; j <= t; j++) {
+            int above = 0;
+            for (int i = 0; i <= t; i++)
+                above += u[i] > u[j];
+            double p = t < k ? 1 : above < k ? fmin(1, fmax(0, u[j] - high)) : 0;
+            if (t - j < window)
+                p = 1;
+            if (p <= 1e-12)
+                continue;
+            turn(at[j].k, j, base, s->dim, key);
+            const double w = exp(dot(q, key, s->dim) / sqrt(s->dim));
+            all += w;
+            for (int c = 0; c < s->value_dim; c++)
+                out[c] += w * p * at[j].v[c];
+        }
+        for (int c = 0; c < s->value_dim; c++)
+            out[c] /= all;
+    }
+}
+
+static void sparsek(const sizes *s, int tokens, const token *at, double *out)
+{
+    kept(s, tokens, at, 5, 4, 10000, 0, out);
+}
+
+/* One key, whose p is sparsemax. */
+static void sparsek_of_one(const sizes *s, int tokens, const token *at, double *out)
+{
+    kept(s, tokens, at, 1, 1, 0, 0.01, out);
+}
+
+/* Room for all: causal attention. */
+static void sparsek_of_all(const sizes *s, int tokens, const token *at, double *out)
+{
+    kept(s, tokens, at, MOST_TOKENS, MOST_TOKENS, 100, 0, out);
+}
+
 static const definition definitions[] = {
     {"scan=gsa(slots=3)", false, NULL, NULL, NULL, NULL},
     {"scan=linear", true, linear_weight, NULL, NULL, NULL},
@@ -418,6 +472,9 @@ static const definition definitions[] = {
     {.spec = "scan=titans(chunk=5, norm=none)", .text = titans_by_chunks},
     {.spec = "scan=infini(segment=16)", .text = infini},
     {.spec = "scan=infini(segment=3, update=delta, base=0)", .text = infini_delta},
+    {.spec = "scan=sparsek(k=5, window=4)", .text = sparsek},
+    {.spec = "scan=sparsek(k=1, window=1, base=0, slope=0.01)", .text = sparsek_of_one},
+    {.spec = "scan=sparsek(k=200, window=3, base=100)", .text = sparsek_of_all},
 };
 enum { DEFINITIONS = sizeof definitions / sizeof *definitions };
 

@@ -175,6 +175,8 @@ HEED_API heed_variable heed_nn_layer_norm(heed_graph *graph, heed_variable x, he
 HEED_API heed_variable heed_nn_softmax(heed_graph *graph, heed_variable x);
 /** The nearest point with entries of at least 0 that sum to 1. */
 HEED_API heed_variable heed_nn_sparsemax(heed_graph *graph, heed_variable x);
+/** The nearest point with entries from 0 to 1 that sum to k; all 1 where there are no more than k. */
+HEED_API heed_variable heed_nn_sparsek(heed_graph *graph, heed_variable x, int64_t k);
 /** The largest entry of the last dimension, which goes away; its gradient goes to the first of equal ones. */
 HEED_API heed_variable heed_nn_max(heed_graph *graph, heed_variable x);
 /** Sum or mean over the last dimension, which goes away. */
