@@ -62,6 +62,19 @@ static void normalisers_equal_the_oracle_under_causal(void **state)
                      300000);
 }
 
+/* Landmarks; one block, and blocks of one token. */
+static void landmarks_equal_the_oracle(void **state)
+{
+    (void)state;
+    static const char *const forms[] = {"landmark(block=7)", "landmark(block=1000)", "landmark(block=1)",
+                                        "softcap(2) > landmark(block=5)"};
+    for (size_t i = 0; i < COUNT(forms); i++)
+        attend_sweep(&(attend_case){.spec = spec_of("position=rope; where=causal; ", forms[i]),
+                                    .seed = 10 * i + 3,
+                                    .way.weights = true},
+                     200000);
+}
+
 static void normalisers_give_closed_rows_nothing(void **state)
 {
     (void)state;
@@ -117,6 +130,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(normalisers_equal_the_oracle),
         cmocka_unit_test(normalisers_equal_the_oracle_under_causal),
+        cmocka_unit_test(landmarks_equal_the_oracle),
         cmocka_unit_test(normalisers_give_closed_rows_nothing),
         cmocka_unit_test(steep_normalisers_equal_the_oracle),
         cmocka_unit_test(a_sink_at_its_ends),

@@ -29,6 +29,8 @@ static void selectors_equal_the_oracle(void **state)
         "select=quest(page=8, budget=20); where=causal",
         "select=moba(block=16, k=2)",
         "select=moba(block=8, k=3); where=causal; position=rope",
+        "select=landmark(block=7, k=3); where=causal; normalise=landmark(block=7)",
+        "select=landmark(block=4, k=2, recent=0); where=causal",
     };
     for (size_t i = 0; i < COUNT(specs); i++)
         attend_sweep(&(attend_case){.spec = specs[i], .seed = 10 * i + 1, .way.weights = true}, 2000000);

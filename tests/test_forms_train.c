@@ -59,6 +59,7 @@ static const char *const specs[] = {
     "layer=scene(cells=2, fine=2)",
     "layers 0: layer=transnormer; layers 1: where=causal",
     "normalise=entmax_learnt; where=causal",
+    "normalise=landmark(block=4); select=landmark(block=4, k=2); where=causal",
     "normalise=head_scale; where=causal",
     "score=coca; where=causal",
     "score=comate; normalise=plain; where=causal",

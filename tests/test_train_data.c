@@ -1,6 +1,7 @@
 /* Tasks: the answers are right by another way to find them, sequences belong to their seed and number, and
  * wrong names are answered with the nearest. Texts: crops, the held-out part, masks. */
 #include "train/data.h"
+#include "train/marks.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -573,6 +574,46 @@ static void wrong_tasks_are_refused_with_the_nearest(void **state)
     }
 }
 
+/* Without the marks a sequence is what it was, wherever it ends. */
+static void marks_stand_between_tokens(void **state)
+{
+    (void)state;
+    int32_t plain[MOST], asked[MOST];
+    for (int64_t length = 2; length < 40; length++)
+        for (int kinds = 1; kinds <= 2; kinds++) {
+            heed_data data = {.seed = 5};
+            char text[64];
+            snprintf(text, sizeof text, "needle(length=%d)", (int)length);
+            assert_int_equal(heed_data_task(&data, text), HEED_OK);
+            heed_data_make(&data, true, 3, length, plain, asked);
+            const int64_t symbols = data.vocabulary;
+            assert_int_equal(heed_marks_open(&data, kinds == 1 ? 5 : 0, kinds == 2 ? 5 : 0), HEED_OK);
+            for (int64_t more = 0; more < 3; more++) {
+                const int64_t n = data.context + more;
+                heed_data_make(&data, true, 3, n, token, target);
+                int64_t at = 0;
+                for (int64_t i = 0; i < n; i++) {
+                    const int64_t place = i % (5 + kinds);
+                    const bool first = kinds == 2 && place == 0, mark = first || place == 4 + kinds;
+                    assert_int_equal(token[i] >= symbols, mark);
+                    if (mark)
+                        assert_int_equal(token[i], symbols + (kinds == 2 && !first));
+                    if (mark || at >= length) {
+                        assert_int_equal(target[i], -1);
+                        continue;
+                    }
+                    assert_int_equal(token[i], plain[at]);
+                    assert_int_equal(target[i], asked[at++]);
+                }
+                assert_int_equal(at, length);
+            }
+        }
+    heed_data data = {.seed = 5, .objective = HEED_OBJECTIVE_CLASS};
+    assert_int_equal(heed_marks_open(&data, 5, 0), HEED_INVALID);
+    data.objective = HEED_OBJECTIVE_NEXT;
+    assert_int_equal(heed_marks_open(&data, 5, 5), HEED_INVALID);
+}
+
 static void texts_keep_their_end_for_evaluation(void **state)
 {
     (void)state;
@@ -625,6 +666,7 @@ int main(void)
         cmocka_unit_test(sequences_belong_to_seed_and_number),
         cmocka_unit_test(wrong_tasks_are_refused_with_the_nearest),
         cmocka_unit_test(texts_keep_their_end_for_evaluation),
+        cmocka_unit_test(marks_stand_between_tokens),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

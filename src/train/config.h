@@ -14,6 +14,7 @@ typedef struct heed_train_config {
     char data[HEED_CONFIG_TEXT], file[HEED_CONFIG_TEXT], tokenizer[HEED_CONFIG_TEXT];
     int objective;
     double held_out, smoothing;
+    int64_t landmarks, sentinels;
     /* a model to go on from, and one to learn from */
     char base[HEED_CONFIG_TEXT], params[HEED_CONFIG_TEXT], teacher[HEED_CONFIG_TEXT];
     int learn, lora_write;

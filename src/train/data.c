@@ -4,6 +4,7 @@
 #include "base/text.h"
 #include "base/try.h"
 #include "model/safetensors.h"
+#include "train/marks.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -342,6 +343,8 @@ void heed_data_make(const heed_data *data, bool held_out, uint64_t which, int64_
     /* streams: even numbers for training, odd ones for evaluation */
     heed_draw draw = {.seed = data->seed, .which = which << 1 | held_out};
     int32_t *all = target, last = -1;
+    const int64_t whole = context;
+    context = heed_marks_tokens(data, whole);
     if (!data->task) {
         take_text(data, held_out, &draw, which, context, token, target);
     } else {
@@ -360,10 +363,12 @@ void heed_data_make(const heed_data *data, bool held_out, uint64_t which, int64_
         heed_data_mask(data, &draw, context, token, target);
     if (data->objective == HEED_OBJECTIVE_CLASS)
         *target = last;
+    heed_marks_put(data, whole, token, target);
 }
 
 int64_t heed_data_evaluations(const heed_data *data, int64_t context)
 {
+    context = heed_marks_tokens(data, context);
     if (data->records.count)
         return data->held_out;
     return data->task ? INT64_MAX : data->held_out > context ? (data->held_out - 1) / context : 0;

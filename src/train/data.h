@@ -40,6 +40,7 @@ typedef struct heed_data {
     int64_t source_context;   /* with an encoder: what it reads; else 0 */
     int32_t end;              /* the token that ends a record's text; -1: none */
     int64_t sentinel;         /* of HEED_OBJECTIVE_SPAN: the first mark */
+    int64_t marks, between;   /* kinds of marks, the last tokens: 0, 1 or 2, and tokens between them */
     heed_objective objective;
     uint64_t seed;
 } heed_data;

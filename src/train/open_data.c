@@ -1,6 +1,7 @@
 /* From a config's keys to data. */
 #include "base/try.h"
 #include "train/examples.h"
+#include "train/marks.h"
 #include "train/trainer.h"
 
 #include <stdio.h>
@@ -72,6 +73,7 @@ heed_status heed_trainer_open_data(heed_train_config *c, heed_data *data)
                          "data is missing: a task, as in data = copy(length=16), or data = text");
     if (strcmp(c->data, "text") != 0) {
         TRY(open_task(c, data));
+        TRY(heed_marks_open(data, c->landmarks, c->sentinels));
         if (c->context && c->context < data->context)
             return heed_fail(HEED_INVALID, "context = %lld: %s needs %lld tokens", (long long)c->context,
                              c->data, (long long)data->context);
@@ -86,5 +88,6 @@ heed_status heed_trainer_open_data(heed_train_config *c, heed_data *data)
     c->context = c->context ? c->context : data->context ? data->context : 128;
     data->source_context = !apart ? 0 : c->source_context ? c->source_context : c->context;
     TRY(check_objective(c, data));
+    TRY(heed_marks_open(data, c->landmarks, c->sentinels));
     return data->records.count ? HEED_OK : check_length(c, data);
 }

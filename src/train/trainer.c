@@ -2,6 +2,7 @@
 #include "base/cpu.h"
 #include "base/try.h"
 #include "train/examples.h"
+#include "train/marks.h"
 #include "train/optimiser.h"
 #include "train/pass.h"
 #include "train/schedule.h"
@@ -214,6 +215,7 @@ static heed_status open_judge(heed_trainer *t)
             return heed_fail(HEED_INVALID, "eval_data = %.100s: data = text is judged by its held-out part",
                              c->eval_data);
         TRY(heed_data_task(&other, c->eval_data));
+        TRY(heed_marks_open(&other, c->landmarks, c->sentinels));
         if (other.vocabulary > t->data.vocabulary)
             return heed_fail(HEED_INVALID, "eval_data has %lld different tokens, data %lld",
                              (long long)other.vocabulary, (long long)t->data.vocabulary);

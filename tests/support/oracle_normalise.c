@@ -126,6 +126,35 @@ static void select_blocks(oracle_row *row, int64_t h, const oracle_form *f, doub
     free(list);
 }
 
+/* select=landmark: the k earlier blocks of largest score of their landmark. */
+static void select_landmarks(oracle_row *row, int64_t h, const oracle_form *f, double *margin)
+{
+    const int64_t keys = row->o->problem.keys, block = (int64_t)oracle_number(f, 0, "block", 50),
+                  k = (int64_t)oracle_number(f, 1, "k", 4),
+                  recent = (int64_t)oracle_number(f, 2, "recent", 1), size = block + 1,
+                  far = (int64_t)floor((double)row->pos / (double)size) - recent;
+    bool *open = row->open + h * keys;
+    ranked *list = malloc((size_t)(keys + 1) * sizeof *list);
+    int64_t n = 0;
+    for (int64_t j = 0; j < keys; j++) {
+        const int64_t p = row->key[h * keys + j].pos, b = (int64_t)floor((double)p / (double)size);
+        if (open[j] && b < far && p - b * size == block)
+            list[n++] = (ranked){j, tape_value(row->t, row->score[h * keys + j])};
+    }
+    qsort(list, (size_t)n, sizeof *list, by_score);
+    if (n > k)
+        *margin = fmin(*margin, gap(list[k - 1].score, list[k].score));
+    n = n > k ? k : n;
+    for (int64_t j = 0; j < keys; j++) {
+        const int64_t b = (int64_t)floor((double)row->key[h * keys + j].pos / (double)size);
+        bool chosen = b >= far;
+        for (int64_t r = 0; r < n; r++)
+            chosen |= b == (int64_t)floor((double)row->key[h * keys + list[r].key].pos / (double)size);
+        open[j] = open[j] && chosen;
+    }
+    free(list);
+}
+
 double oracle_select(oracle_row *row, int64_t h)
 {
     const oracle_form *chain[8];
@@ -136,6 +165,10 @@ double oracle_select(oracle_row *row, int64_t h)
     for (int f = 0; f < forms; f++) {
         if (strcmp(chain[f]->name, "quest") == 0 || strcmp(chain[f]->name, "moba") == 0) {
             select_blocks(row, h, chain[f], &margin);
+            continue;
+        }
+        if (strcmp(chain[f]->name, "landmark") == 0) {
+            select_landmarks(row, h, chain[f], &margin);
             continue;
         }
         if (oracle_select_calibrated(row, h, chain[f], &margin))
@@ -252,6 +285,62 @@ static double steepness(const tape *t, const char *name, double exponent, const 
     return most > 0 ? fmax(1, fastest / most) : 1;
 }
 
+/* Softmax over the members of a set, times a factor; the others stay. */
+static void softmax_over(tape *t, const var *s, const bool *in, int64_t n, const var *factor, var *w)
+{
+    double largest = -INFINITY;
+    var sum = tape_constant(t, 0);
+    for (int64_t j = 0; j < n; j++)
+        largest = in[j] ? fmax(largest, tape_value(t, s[j])) : largest;
+    for (int64_t j = 0; j < n; j++)
+        if (in[j])
+            sum = tape_linear(t, sum, 1, w[j] = tape_exp(t, tape_shift(t, s[j], -largest)), 1);
+    for (int64_t j = 0; j < n; j++)
+        if (in[j])
+            w[j] = tape_divide(t, factor ? tape_multiply(t, w[j], *factor) : w[j], sum);
+}
+
+static int64_t floor_of(int64_t p, int64_t size)
+{
+    return (int64_t)floor((double)p / (double)size);
+}
+
+/* normalise=landmark; s and w of the open keys. */
+static void by_landmarks(const oracle_row *row, int64_t h, int64_t block, const var *s, var *w)
+{
+    const int64_t keys = row->o->problem.keys, size = block + 1, own = floor_of(row->pos, size);
+    int64_t *pos = malloc((size_t)keys * sizeof *pos), n = 0;
+    bool *in = calloc((size_t)keys, sizeof *in);
+    for (int64_t j = 0; j < keys; j++)
+        if (row->open[h * keys + j])
+            pos[n++] = row->key[h * keys + j].pos;
+    for (int64_t j = 0; j < n; j++) {
+        const int64_t b = floor_of(pos[j], size);
+        bool tokens = false, first = true;
+        for (int64_t i = 0; i < n; i++) {
+            tokens = tokens || (floor_of(pos[i], size) == b && pos[i] - b * size != block);
+            first = first && (i >= j || pos[i] != pos[j]);
+        }
+        w[j] = tape_constant(row->t, 0);
+        in[j] = pos[j] - b * size == block ? b != own && tokens && first : b == own;
+    }
+    softmax_over(row->t, s, in, n, NULL, w);
+    for (int64_t j = 0; j < n; j++) {
+        const var share = w[j];
+        const int64_t b = floor_of(pos[j], size);
+        if (pos[j] - b * size != block || !in[j])
+            continue;
+        bool *of = calloc((size_t)n, sizeof *of);
+        for (int64_t i = 0; i < n; i++)
+            of[i] = floor_of(pos[i], size) == b && pos[i] - b * size != block;
+        softmax_over(row->t, s, of, n, &share, w);
+        free(of);
+        w[j] = tape_constant(row->t, 0);
+    }
+    free(pos);
+    free(in);
+}
+
 double oracle_normalise(oracle_row *row, int64_t h, double *steep)
 {
     static const oracle_form plain = {.name = "softmax"};
@@ -304,6 +393,8 @@ double oracle_normalise(oracle_row *row, int64_t h, double *steep)
         exponent = oracle_number(f, 0, "power", 1);
         for (int64_t j = 0; j < n; j++)
             w[j] = tape_scale(t, tape_power(t, tape_relu(t, s[j]), exponent), 1 / (double)n);
+    } else if (strcmp(f->name, "landmark") == 0) {
+        by_landmarks(row, h, (int64_t)oracle_number(f, 0, "block", 50), s, w);
     } else if (strcmp(f->name, "plain") == 0) {
         for (int64_t j = 0; j < n; j++)
             w[j] = tape_scale(t, s[j], 1);
