@@ -8,8 +8,8 @@
  * tau never falls, so a pair with p = 0 is done with and the state is k pairs, a window and `scores` numbers:
  * those with p > 0 count in tau even where they are not among the k highest; of more than `scores` the lowest
  * are forgotten. p carries the gradient to the scores: du = dp - mean of dp, over 0 < p < 1. q and k are
- * rotated by RoPE of `base`; 0 leaves them as they are. Lou, Jia, Zheng, Tu: Sparser is Faster and Less is
- * More, 2024.
+ * rotated by RoPE of `base`, an odd entry at the end stays; 0 leaves them as they are. Lou, Jia, Zheng, Tu:
+ * Sparser is Faster and Less is More, 2024.
  */
 #include "scan/forms/clip.h"
 #include "scan/forms/matrix.h"
@@ -327,11 +327,6 @@ static heed_status resolve(heed_form_state *form)
     const sizes s = sizes_of(form);
     if (s.scores <= s.most)
         return heed_fail(HEED_INVALID, "scan=sparsek: scores=%d must be more than k=%d", s.scores, s.most);
-    if (form->arg[BASE].number > 0 && s.d % 2)
-        return heed_fail(HEED_INVALID,
-                         "scan=sparsek rotates pairs, so heads of %d numbers do not go with it: "
-                         "base=0",
-                         s.d);
     return HEED_OK;
 }
 
