@@ -57,6 +57,15 @@ static const char *const specs[] = {
     "layer=trim",
     "layer=confident(frames=6)",
     "layer=scene(cells=2, fine=2)",
+    "layer=coarse_to_fine(cell=2, rows=2, cols=4)",
+    "layer=acla(keys=4, rows=3, cols=4)",
+    "layer=deformable(points=4, frames=3, rows=2, cols=2)",
+    "layer=strides(stride=2, frames=3, rows=2, cols=2)",
+    "layer=spa",
+    "layer=adatape(steps=2, take=2, bank=8)",
+    "layer=tree(queries=4)",
+    "layers 0: layer=sg(kind=hybrid, window=2, stride=2, rows=2, cols=6); "
+    "layers 1: layer=sg(kind=guided, salient=1, middle=2, minor=3, rows=2, cols=6)",
     "layers 0: layer=transnormer; layers 1: where=causal",
     "normalise=entmax_learnt; where=causal",
     "normalise=landmark(block=4); select=landmark(block=4, k=2); where=causal",
@@ -94,7 +103,8 @@ static void train(const char *spec)
                                   .function = HEED_FN_SILU,
                                   .gated = true,
                                   .deviation = 0.2f};
-    heed_transformer_nodes nodes = {.segments = HEED_NO_INPUT, .places = HEED_NO_INPUT};
+    heed_beside beside = {.loss = HEED_NO_INPUT};
+    heed_transformer_nodes nodes = {.segments = HEED_NO_INPUT, .places = HEED_NO_INPUT, .beside = &beside};
     heed_parameters *parameters;
     heed_graph *graph;
     const int64_t shape[] = {B, N};

@@ -208,6 +208,12 @@ HEED_API heed_variable heed_nn_divergence(heed_graph *graph, heed_variable x, he
                                           heed_variable targets, float temperature);
 /**@}*/
 
+/** Attention in two levels: out[i] = sum over groups g of p[i, g] times the softmax read of the group's keys.
+ * Groups are consecutive keys, all of the same number; those with p = 0 are not looked at. q [batch, n, d], k
+ * [batch, m, d], v [batch, m, e], p [batch, n, groups]: [batch, n, e]. */
+HEED_API heed_variable heed_nn_two_level(heed_graph *graph, heed_variable q, heed_variable k, heed_variable v,
+                                         heed_variable p);
+
 /** @name Moving */
 /**@{*/
 /** The same numbers in another shape; costs nothing. */
@@ -237,6 +243,19 @@ HEED_API heed_variable heed_nn_order(heed_graph *graph, heed_variable x, int64_t
 HEED_API heed_variable heed_nn_take(heed_graph *graph, heed_variable x, heed_variable place);
 /** The other way: out[..., place[..., i], :] += x[..., i, :]; x [..., m, c], the result [..., rows, c]. */
 HEED_API heed_variable heed_nn_give(heed_graph *graph, heed_variable x, heed_variable place, int64_t rows);
+/** Tokens of texts with gate [texts, n] above 0, packed into containers of n slots, first fit, those of a
+ * text in one container: i32 [texts, n], each slot the number of its token among all or -1; with `segments`
+ * the number of its text, and one of its own for each empty slot. */
+HEED_API heed_variable heed_nn_pack(heed_graph *graph, heed_variable gate, bool segments);
+/** Walks down a binary tree whose node i has the children 2i and 2i + 1, from node 1: q [batch, n, d], k
+ * [batch, 2^(depth + 1), d], noise [batch, n, depth] from -1 to 1; the left child is taken where its chance,
+ * the mean over heads of the softmax of q·k over both, is at least (1 + noise) / 2: i32 [batch, n, 2 depth],
+ * at each branching the child that is taken and its sibling. */
+HEED_API heed_variable heed_nn_walk(heed_graph *graph, heed_variable q, heed_variable k, heed_variable noise,
+                                    int64_t heads);
+/** The siblings along a walk and the leaf it ends at, whose subtrees have all leaves: [batch, n, depth + 1].
+ */
+HEED_API heed_variable heed_nn_walk_set(heed_graph *graph, heed_variable walk);
 /** x [batch, cells, c], cells of a grid with one to three sizes, the last of them the fastest, at places
  * [batch, m, dims] counted in cells, between which it is linear: [batch, m, c]. Beyond the edge it is as at
  * the edge. */

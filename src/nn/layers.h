@@ -160,6 +160,13 @@ heed_variable heed_part_attend(const heed_layer_call *call, const char *part, he
 
 /* Rows of x [..., c] times numbers [...]. */
 heed_variable heed_part_times(const heed_layer_call *call, heed_variable x, heed_variable numbers);
+/* Constants: zeros of a shape, and [n, n] with ones on its diagonal. */
+heed_variable heed_part_zeros(const heed_layer_call *call, int rank, const int64_t *shape);
+heed_variable heed_part_identity(const heed_layer_call *call, int64_t n);
+/* Queries with m keys of their own each: q [B, n, H d] and k [B, n m, H d] to scores [B n, H, 1, m], divided
+ * by sqrt d; and weights of that shape with v [B, n m, H d] to [B, n, H d]. */
+heed_variable heed_part_own_scores(const heed_layer_call *call, heed_variable q, heed_variable k);
+heed_variable heed_part_own_read(const heed_layer_call *call, heed_variable weights, heed_variable v);
 /* The mean of all entries: a number. */
 heed_variable heed_part_mean(const heed_layer_call *call, heed_variable x);
 
@@ -191,6 +198,11 @@ typedef struct heed_grid {
 heed_grid heed_part_grid(const heed_layer_call *call, int64_t frames, int64_t rows, int64_t cols);
 /* [B, N] 1 where a token is `level` or more, or a pixel of its patch; else 0. */
 heed_variable heed_part_marked(const heed_layer_call *call, int64_t level);
+
+/* Coordinates of the cells of a grid, [cells points, dims] of the last `dims` of frame, row and column, each
+ * cell `points` times, plus what `move` adds to those of point i, or NULL. */
+heed_variable heed_part_places(const heed_layer_call *call, const heed_grid *grid, int64_t points, int dims,
+                               void (*move)(const heed_grid *grid, int64_t point, float *place));
 
 #define HEED_CAUSAL_ARG                                                                                      \
     {                                                                                                        \

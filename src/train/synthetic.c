@@ -9,7 +9,8 @@ extern const heed_synthetic heed_synthetic_copy, heed_synthetic_selective_copy, 
     heed_synthetic_events, heed_synthetic_pathfinder, heed_synthetic_shapes, heed_synthetic_points,
     heed_synthetic_blocks, heed_synthetic_same, heed_synthetic_flip_flop, heed_synthetic_counting,
     heed_synthetic_rows, heed_synthetic_texture, heed_synthetic_logs, heed_synthetic_sparse,
-    heed_synthetic_scene, heed_synthetic_tones;
+    heed_synthetic_scene, heed_synthetic_tones, heed_synthetic_digits, heed_synthetic_salient,
+    heed_synthetic_clips, heed_synthetic_denoise, heed_synthetic_odd;
 
 static const heed_synthetic *const tasks[] = {
     &heed_synthetic_copy,      &heed_synthetic_selective_copy, &heed_synthetic_reversal,
@@ -21,7 +22,9 @@ static const heed_synthetic *const tasks[] = {
     &heed_synthetic_points,    &heed_synthetic_blocks,         &heed_synthetic_same,
     &heed_synthetic_flip_flop, &heed_synthetic_counting,       &heed_synthetic_rows,
     &heed_synthetic_texture,   &heed_synthetic_logs,           &heed_synthetic_sparse,
-    &heed_synthetic_scene,     &heed_synthetic_tones,
+    &heed_synthetic_scene,     &heed_synthetic_tones,          &heed_synthetic_digits,
+    &heed_synthetic_salient,   &heed_synthetic_clips,          &heed_synthetic_denoise,
+    &heed_synthetic_odd,
 };
 
 const heed_synthetic *heed_synthetic_at(int i)

@@ -16,6 +16,76 @@ heed_variable heed_part_times(const heed_layer_call *call, heed_variable x, heed
     return heed_nn_multiply(graph, x, heed_part_each(call, column, heed_graph_size(graph, x, -1)));
 }
 
+static heed_variable constant(const heed_layer_call *call, int rank, const int64_t *shape, int64_t diagonal)
+{
+    int64_t count = 1;
+    for (int d = 0; d < rank; d++)
+        count *= shape[d];
+    float *values = calloc((size_t)count + 1, sizeof *values);
+    if (!values)
+        return heed_nn_fail(call->graph, HEED_NO_MEMORY, "no memory for a constant");
+    for (int64_t i = 0; i < diagonal; i++)
+        values[i * diagonal + i] = 1.0f;
+    const heed_variable made = heed_nn_constant(call->graph, rank, shape, values);
+    free(values);
+    return made;
+}
+
+heed_variable heed_part_zeros(const heed_layer_call *call, int rank, const int64_t *shape)
+{
+    return constant(call, rank, shape, 0);
+}
+
+heed_variable heed_part_identity(const heed_layer_call *call, int64_t n)
+{
+    return constant(call, 2, (int64_t[]){n, n}, n);
+}
+
+/* [B, n m, H d] to [B n, H, m, d] */
+static heed_variable own_heads(const heed_layer_call *call, heed_variable x, int64_t n)
+{
+    const int64_t rows = heed_graph_size(call->graph, x, 1), heads = call->model->heads,
+                  apart[] = {call->model->batch * n, rows / n, heads,
+                             heed_graph_size(call->graph, x, 2) / heads};
+    return heed_nn_transpose(call->graph, heed_nn_reshape(call->graph, x, 4, apart), (int[]){0, 2, 1, 3});
+}
+
+heed_variable heed_part_own_scores(const heed_layer_call *call, heed_variable q, heed_variable k)
+{
+    const int64_t n = heed_graph_size(call->graph, q, 1),
+                  d = heed_graph_size(call->graph, q, 2) / call->model->heads;
+    return heed_part_scores(call, own_heads(call, q, n), own_heads(call, k, n), 1 / sqrtf((float)d));
+}
+
+heed_variable heed_part_own_read(const heed_layer_call *call, heed_variable weights, heed_variable v)
+{
+    const int64_t b = call->model->batch, n = heed_graph_size(call->graph, weights, 0) / b,
+                  rows[] = {b, n, heed_graph_size(call->graph, v, 2)};
+    return heed_nn_reshape(call->graph, heed_nn_product(call->graph, weights, own_heads(call, v, n), false),
+                           3, rows);
+}
+
+heed_variable heed_part_places(const heed_layer_call *call, const heed_grid *grid, int64_t points, int dims,
+                               void (*move)(const heed_grid *grid, int64_t point, float *place))
+{
+    const int64_t shape[] = {grid->cells * points, dims};
+    float *values = calloc((size_t)(shape[0] * dims), sizeof *values);
+    if (!values)
+        return heed_nn_fail(call->graph, HEED_NO_MEMORY, "no memory for places of a grid");
+    for (int64_t i = 0; i < shape[0]; i++) {
+        const int64_t cell = i / points;
+        float place[] = {(float)(cell / grid->cols / grid->rows), (float)(cell / grid->cols % grid->rows),
+                         (float)(cell % grid->cols)};
+        if (move)
+            move(grid, i % points, place);
+        for (int d = 0; d < dims; d++)
+            values[i * dims + d] = place[3 - dims + d];
+    }
+    const heed_variable made = heed_nn_constant(call->graph, 2, shape, values);
+    free(values);
+    return made;
+}
+
 heed_variable heed_part_mean(const heed_layer_call *call, heed_variable x)
 {
     int64_t count = 1;
