@@ -41,6 +41,7 @@ typedef struct heed_transformer {
     heed_image image;
     int64_t kv_every;  /* layers that read the keys and values of the first of them; 0, 1: each its own */
     int64_t shortcuts; /* heads of an attention over the states of all layers before the end; 0: none */
+    bool judged;       /* by evaluations: not what learns */
 } heed_transformer;
 
 /* What layers give beside their result. */
@@ -181,6 +182,17 @@ heed_variable heed_part_enlarge(const heed_layer_call *call, heed_variable x, in
 
 /* [batch, n] from 0 to 1, others in each layer, and always the same. */
 heed_variable heed_part_chances(const heed_layer_call *call, int64_t batch, int64_t n);
+/* Rows [B, heads, n, d] turned by rope (base 10000) as those of a text's tokens 0 to n - 1. */
+heed_variable heed_part_rope(const heed_layer_call *call, heed_variable x);
+/* A constant first, first + step, first + 2 step, ... */
+heed_variable heed_part_filled(const heed_layer_call *call, int rank, const int64_t *shape, float first,
+                               float step);
+/* x [...] as [..., 1] */
+heed_variable heed_part_column(const heed_layer_call *call, heed_variable x);
+/* Places i32 of the `count` best scores [B, heads, n] and (or NULL) of the others, both in rising order; of
+ * equal ones the earlier is better. */
+void heed_part_best(const heed_layer_call *call, heed_variable score, int64_t count, heed_variable *best,
+                    heed_variable *rest);
 
 /* Beside the result; nothing where nobody asks. */
 void heed_part_loss(const heed_layer_call *call, heed_variable number, float weight);

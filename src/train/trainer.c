@@ -209,6 +209,7 @@ static heed_status open_judge(heed_trainer *t)
     const heed_train_config *c = &t->config;
     t->judge_data = t->data;
     t->judge_model = t->model;
+    t->judge_model.judged = true;
     if (*c->eval_data) {
         heed_data other = {.seed = t->data.seed, .objective = t->data.objective, .end = t->data.end};
         if (!t->data.task)
