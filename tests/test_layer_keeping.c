@@ -285,11 +285,128 @@ static void what_no_longer_fits_is_mixed_into_slots(void **state)
         &(layer_case){.spec = "layer=lococo(slots=16, block=5)", .define = roped, .causal = true, .n = 12});
 }
 
+/* ---- adore ---- */
+
+enum { G = 3 };
+
+/* s [B][n] */
+static void control(const layer_text *t, double *s)
+{
+    static double x[ROOM];
+    const double *gates = layer_value(t, "gru_gates"), *last = layer_value(t, "gru_candidate"),
+                 *place = layer_value(t, "place");
+    layer_mapped(t, "gru_proj", 3 * G, x);
+    for (int b = 0; b < LAYER_B; b++) {
+        double h[G] = {0};
+        for (int i = 0; i < t->n; i++) {
+            const double *in = x + (b * t->n + i) * 3 * G;
+            double update[G], reset[G], next[G], middle[G];
+            for (int c = 0; c < G; c++) {
+                double u = in[c], r = in[G + c];
+                for (int e = 0; e < G; e++) {
+                    u += gates[c * G + e] * h[e];
+                    r += gates[(G + c) * G + e] * h[e];
+                }
+                update[c] = layer_sigmoid(u);
+                reset[c] = layer_sigmoid(r);
+            }
+            for (int c = 0; c < G; c++) {
+                double y = in[2 * G + c];
+                for (int e = 0; e < G; e++)
+                    y += last[c * G + e] * reset[e] * h[e];
+                next[c] = tanh(y);
+            }
+            for (int c = 0; c < G; c++)
+                h[c] = (1 - update[c]) * h[c] + update[c] * next[c];
+            layer_map(layer_value(t, "score_proj.weight"), h, 1, G, G, middle);
+            for (int c = 0; c < G; c++) {
+                const double y = middle[c] + place[c] * i / t->n;
+                middle[c] = y * layer_sigmoid(y);
+            }
+            layer_map(layer_value(t, "score.weight"), middle, 1, G, 1, s + b * t->n + i);
+        }
+    }
+}
+
+/* One token after the other: the new one comes in, the lowest goes out when there are more than `slots`, and
+ * the best `rebuilt` of those that went are read beside. */
+static void release(const layer_text *t, int slots, int rebuilt, double *out)
+{
+    static double q[ROOM], k[ROOM], v[ROOM], y[ROOM], s[ROOM];
+    map_all(t, q, k, v);
+    rope(t, q);
+    rope(t, k);
+    control(t, s);
+    for (int b = 0; b < LAYER_B; b++) {
+        bool kept[32] = {false};
+        for (int i = 0; i < t->n; i++) {
+            bool seen[32];
+            int count = 0, lowest = i;
+            memcpy(seen, kept, sizeof seen);
+            for (int r = 0; r < rebuilt; r++) {
+                int best = -1;
+                for (int j = 0; j < i; j++)
+                    if (!seen[j] && (best < 0 || s[b * t->n + j] > s[b * t->n + best]))
+                        best = j;
+                if (best >= 0)
+                    seen[best] = true;
+            }
+            seen[i] = true;
+            for (int h = 0; h < t->heads; h++) {
+                double w[32];
+                for (int j = 0; j <= i; j++)
+                    w[j] = seen[j] ? dot(row(t, q, b, i, h), row(t, k, b, j, h), t->d) : -INFINITY;
+                layer_softmax(w, i + 1);
+                for (int c = 0; c < t->d; c++) {
+                    double *to = row(t, y, b, i, h) + c;
+                    *to = 0;
+                    for (int j = 0; j <= i; j++)
+                        *to += w[j] * row(t, v, b, j, h)[c];
+                }
+            }
+            kept[i] = true;
+            for (int j = 0; j <= i; j++) {
+                count += kept[j];
+                if (kept[j] && s[b * t->n + j] < s[b * t->n + lowest])
+                    lowest = j;
+            }
+            kept[lowest] = count <= slots;
+            assert_true(count <= slots + 1);
+        }
+    }
+    layer_out(t, y, out);
+}
+
+DEFINE(released)
+{
+    release(t, 4, 0, out);
+}
+
+DEFINE(released_and_rebuilt)
+{
+    release(t, 3, 2, out);
+}
+
+static void a_controller_chooses_what_stays(void **state)
+{
+    (void)state;
+    layer_check(&(layer_case){
+        .spec = "layer=adore(slots=4, rebuilt=0, gru=3)", .define = released, .causal = true, .n = 12});
+    layer_check(&(layer_case){.spec = "layer=adore(slots=3, rebuilt=2, gru=3)",
+                              .define = released_and_rebuilt,
+                              .causal = true,
+                              .n = 20});
+    layer_check(&(layer_case){.spec = "layer=adore(slots=12)", .define = roped, .causal = true, .n = 12});
+    layer_check(&(layer_case){
+        .spec = "layer=adore(slots=2, rebuilt=10, gru=3)", .define = roped, .causal = true, .n = 12});
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(texts_are_each_others_distractors),
         cmocka_unit_test(what_no_longer_fits_is_mixed_into_slots),
+        cmocka_unit_test(a_controller_chooses_what_stays),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

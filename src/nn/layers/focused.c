@@ -17,7 +17,7 @@
 #include <stdlib.h>
 
 enum { OTHERS, TESTED, LOCAL, K };
-enum { MOST_OTHERS = 63 };
+enum { MOST_OTHERS = 255, AT_ONCE = 16 }; /* AT_ONCE: texts that are joined at once */
 
 /* Scores that may not count: 1 where closed is said of (row, column). */
 typedef struct masked {
@@ -57,15 +57,20 @@ static heed_variable remember(const heed_layer_call *call, heed_variable x, int6
 {
     heed_graph *graph = call->graph;
     const int64_t batch = call->model->batch;
-    heed_variable all[1 + MOST_OTHERS];
+    heed_variable part[AT_ONCE], all[1 + MOST_OTHERS / AT_ONCE];
     const heed_variable first = heed_nn_slice(graph, x, 2, 0, before);
-    all[0] = first;
+    part[0] = first;
     for (int64_t o = 1; o <= others; o++) {
         const heed_variable turned[] = {heed_nn_slice(graph, first, 0, o, batch - o),
                                         heed_nn_slice(graph, first, 0, 0, o)};
-        all[o] = heed_nn_concatenate(graph, 2, turned, 0);
+        part[o % AT_ONCE] = heed_nn_concatenate(graph, 2, turned, 0);
+        if (o % AT_ONCE == AT_ONCE - 1)
+            all[o / AT_ONCE] = heed_nn_concatenate(graph, AT_ONCE, part, 2);
     }
-    return heed_nn_concatenate(graph, (int)others + 1, all, 2);
+    const int64_t full = (others + 1) / AT_ONCE, left = (others + 1) % AT_ONCE;
+    if (left)
+        all[full] = heed_nn_concatenate(graph, (int)left, part, 2);
+    return heed_nn_concatenate(graph, (int)(full + (left > 0)), all, 2);
 }
 
 /* -inf for the keys of the memory that are not among a row's k best; rows before the local part keep all. */
