@@ -108,7 +108,7 @@ _heed()
             --exact --threads --json --csv --help" -- "$word"))
         ;;
     tune)
-        COMPREPLY=($(compgen -W "--model --budget --method --policy --type --length --seed --apart --resume --heads --exact --threads --json --help" -- "$word"))
+        COMPREPLY=($(compgen -W "--model --budget --method --policy --type --length --seed --trials --apart --resume --heads --exact --threads --json --help" -- "$word"))
         ;;
     calibrate)
         COMPREPLY=($(compgen -W "--model --attention --output --tokens --window --exact --threads --parse-special --json --help" -- "$word"))

@@ -401,12 +401,149 @@ static void a_controller_chooses_what_stays(void **state)
         .spec = "layer=adore(slots=2, rebuilt=10, gru=3)", .define = roped, .causal = true, .n = 12});
 }
 
+/* ---- matryoshka ---- */
+
+enum { D = 8 };
+
+/* U [d][d] = (I - S)(I + S)^-1, S = A - A^T: the inverse by elimination. */
+static void cayley(const double *a, int d, double *u)
+{
+    double s[D][D], left[D][2 * D];
+    for (int i = 0; i < d; i++)
+        for (int j = 0; j < d; j++) {
+            s[i][j] = a[i * d + j] - a[j * d + i];
+            left[i][j] = (i == j) + s[i][j];
+            left[i][d + j] = i == j;
+        }
+    for (int p = 0; p < d; p++) {
+        const double by = left[p][p];
+        for (int j = 0; j < 2 * d; j++)
+            left[p][j] /= by;
+        for (int i = 0; i < d; i++) {
+            const double times = i == p ? 0 : left[i][p];
+            for (int j = 0; j < 2 * d; j++)
+                left[i][j] -= times * left[p][j];
+        }
+    }
+    for (int i = 0; i < d; i++)
+        for (int j = 0; j < d; j++) {
+            u[i * d + j] = left[i][d + j];
+            for (int e = 0; e < d; e++)
+                u[i * d + j] -= s[i][e] * left[e][d + j];
+        }
+    for (int i = 0; i < d; i++)
+        for (int j = 0; j < d; j++) {
+            double sum = 0;
+            for (int e = 0; e < d; e++)
+                sum += u[e * d + i] * u[e * d + j];
+            assert_true(fabs(sum - (i == j)) < 1e-12);
+        }
+}
+
+/* x [B][n][heads d], those of `group` heads by one basis: what is left of it in the first r columns. */
+static void project(const layer_text *t, const char *name, int heads, int group, int r, double *x)
+{
+    const int d = t->d;
+    for (int i = 0; i < LAYER_B * t->n * heads; i++) {
+        double u[D * D], in[D], *row_of = x + i * d;
+        cayley(layer_value(t, name) + i % heads / group * d * d, d, u);
+        memcpy(in, row_of, (size_t)d * sizeof *in);
+        memset(row_of, 0, (size_t)d * sizeof *in);
+        for (int c = 0; c < r; c++) {
+            double share = 0;
+            for (int e = 0; e < d; e++)
+                share += in[e] * u[e * d + c];
+            for (int e = 0; e < d; e++)
+                row_of[e] += share * u[e * d + c];
+        }
+    }
+}
+
+static void rope_heads(const layer_text *t, int heads, double *x)
+{
+    layer_text other = *t;
+    other.heads = heads;
+    rope(&other, x);
+}
+
+/* q U (k U)^T = q (k U U^T)^T, and the same of values: what is kept of each row, in its own directions. */
+static void compressed(const layer_text *t, int keys, int values, double *out)
+{
+    static double q[ROOM], k[ROOM], v[ROOM], y[ROOM];
+    layer_mapped(t, "q_proj", t->heads * t->d, q);
+    layer_mapped(t, "k_proj", t->kv_heads * t->d, k);
+    layer_mapped(t, "v_proj", t->kv_heads * t->d, v);
+    rope_heads(t, t->heads, q);
+    rope_heads(t, t->kv_heads, k);
+    project(t, "key_basis", t->kv_heads, 1, keys, k);
+    project(t, "value_basis", t->kv_heads, 1, values, v);
+    layer_attend(t, q, k, v, true, y);
+    layer_out(t, y, out);
+}
+
+DEFINE(whole)
+{
+    compressed(t, t->d, t->d, out);
+}
+
+DEFINE(half_of_keys)
+{
+    compressed(t, t->d / 2, t->d, out);
+}
+
+DEFINE(few)
+{
+    compressed(t, 1, 3, out);
+}
+
+DEFINE(roped_groups)
+{
+    static double q[ROOM], k[ROOM], v[ROOM], y[ROOM];
+    layer_mapped(t, "q_proj", t->heads * t->d, q);
+    layer_mapped(t, "k_proj", t->kv_heads * t->d, k);
+    layer_mapped(t, "v_proj", t->kv_heads * t->d, v);
+    rope_heads(t, t->heads, q);
+    rope_heads(t, t->kv_heads, k);
+    layer_attend(t, q, k, v, true, y);
+    layer_out(t, y, out);
+}
+
+/* All columns of any basis are attention as it is. */
+static void bases_whose_first_columns_are_kept(void **state)
+{
+    (void)state;
+    layer_check(&(layer_case){
+        .spec = "layer=matryoshka(keys=1, values=1)", .define = whole, .causal = true, .tolerance = 1e-4});
+    layer_check(&(layer_case){.spec = "layer=matryoshka(keys=1, values=1)",
+                              .define = roped_groups,
+                              .causal = true,
+                              .tolerance = 1e-4});
+    layer_check(&(layer_case){.spec = "layer=matryoshka(keys=1, values=1)",
+                              .define = roped_groups,
+                              .causal = true,
+                              .tolerance = 1e-4,
+                              .heads = 4,
+                              .kv_heads = 2});
+    layer_check(&(layer_case){.spec = "layer=matryoshka(keys=0.5, values=1)",
+                              .define = half_of_keys,
+                              .causal = true,
+                              .tolerance = 1e-4});
+    layer_check(&(layer_case){.spec = "layer=matryoshka(keys=0.25, values=0.75, nested=no)",
+                              .define = few,
+                              .causal = true,
+                              .tolerance = 1e-4,
+                              .width = 16,
+                              .heads = 4,
+                              .kv_heads = 2});
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(texts_are_each_others_distractors),
         cmocka_unit_test(what_no_longer_fits_is_mixed_into_slots),
         cmocka_unit_test(a_controller_chooses_what_stays),
+        cmocka_unit_test(bases_whose_first_columns_are_kept),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -15,7 +15,7 @@ typedef struct tune_options {
     cli_list policy, type;
     const char *budget, *resume;
     int method;
-    int64_t length, seed;
+    int64_t length, seed, trials;
     bool heads, apart;
 } tune_options;
 
@@ -38,6 +38,8 @@ static const cli_option options[] = {
                     "storage to try, as q8 or keys(q8) > values(q4); several"),
     CLI_WHOLE_OPTION(tune_options, length, "length", 64, 1 << 20, "tokens of the texts that are tried; 2048"),
     CLI_WHOLE_OPTION(tune_options, seed, "seed", 0, INT64_MAX, "of those texts; 1"),
+    CLI_WHOLE_OPTION(tune_options, trials, "trials", 1, INT64_MAX,
+                     "after so many measured goes with what it has found; it ends by itself"),
     CLI_FLAG_OPTION(tune_options, apart, "apart", "policies act on the context before the question is read"),
     CLI_TEXT_OPTION(tune_options, resume, "resume", "FILE",
                     "trials are kept there, and what it has is not tried again"),
@@ -235,6 +237,7 @@ static heed_status tune(const tune_options *wanted)
                           .length = wanted->length,
                           .seed = (uint64_t)wanted->seed,
                           .apart = wanted->apart,
+                          .trials = wanted->trials,
                           .session = cli_session_options(&wanted->use, 0),
                           .file = wanted->resume,
                           .progress = show_progress,

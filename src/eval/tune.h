@@ -27,8 +27,9 @@ typedef struct heed_tuning {
     heed_tune_method method;
     int64_t length; /* tokens of the texts that are tried */
     uint64_t seed;
-    double budget;                          /* share of the bytes of the model's own caches */
-    bool apart;                             /* policies act before they know the question */
+    double budget;  /* share of the bytes of the model's own caches */
+    int64_t trials; /* after so many a search by trials goes with what it has found; 0: it ends by itself */
+    bool apart;     /* policies act before they know the question */
     const char *policy[HEED_TUNE_POLICIES]; /* chains without budget and type, "snapkv > by_head" */
     int policies;
     const char *type[HEED_TUNE_TYPES]; /* of storage, "keys(q8) > values(q4)" */

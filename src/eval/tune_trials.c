@@ -38,6 +38,12 @@ typedef struct search {
     heed_trial now;
 } search;
 
+/* No more trials are wanted. */
+static bool is_over(const search *s)
+{
+    return s->run->wanted->trials && s->run->result->trials >= s->run->wanted->trials;
+}
+
 static heed_status measure(search *s, const int32_t *form, heed_trial *trial)
 {
     heed_tune_run *run = s->run;
@@ -96,7 +102,7 @@ static heed_status try_group(search *s, int64_t first, int64_t count, const bool
 {
     for (int f = 0; f < FORMS; f++) {
         heed_trial trial = s->now;
-        if (!forms[f] || !s->there[f])
+        if (!forms[f] || !s->there[f] || is_over(s))
             continue;
         memcpy(s->tried, s->choice, (size_t)s->run->units * sizeof *s->tried);
         bool same = true;
@@ -239,7 +245,7 @@ static heed_status by_pairs(search *s)
     int64_t unit, payer;
     int form = 0, to = 0;
     s->run->what = "pairs";
-    for (int i = 0; i < PAIRS && !status && next_step(s, true, used, &unit, &form); i++) {
+    for (int i = 0; i < PAIRS && !status && !is_over(s) && next_step(s, true, used, &unit, &form); i++) {
         bool improved = false;
         memcpy(paid, used, (size_t)s->run->units);
         memcpy(s->tried, s->choice, (size_t)s->run->units * sizeof *s->tried);
@@ -273,7 +279,7 @@ static heed_status find(search *s)
     if (!status)
         status = by_layers(s);
     choose_layers(s, layers);
-    for (int round = 0; round < ROUNDS && improved && !status; round++) {
+    for (int round = 0; round < ROUNDS && improved && !status && !is_over(s); round++) {
         status = try_heads(s, layers);
         if (!status)
             status = try_choices(s, 1, &improved);
