@@ -1,4 +1,5 @@
 #include "nn/gemm.h"
+#include "base/cpu.h"
 
 #include <omp.h>
 #if defined(HEED_HAVE_DNNL)
@@ -50,6 +51,11 @@ static void run_block(const heed_nn_kernels *kernels, const heed_gemm *g)
 }
 #endif
 
+bool heed_gemm_has_bf16(const heed_nn_kernels *kernels)
+{
+    return *kernels->product16 && heed_cpu_has_avx512_bf16();
+}
+
 void heed_gemm_run(const heed_nn_kernels *kernels, int threads, const heed_gemm *gemm)
 {
     if (gemm->m == 0 || gemm->n == 0)
@@ -77,7 +83,10 @@ void heed_gemm_run(const heed_nn_kernels *kernels, int threads, const heed_gemm 
         block.a += gemm->transposed_a ? i : i * gemm->lda;
         block.b += gemm->transposed_b ? j * gemm->ldb : j;
         block.c += i * gemm->ldc + j;
-        run_block(kernels, &block);
+        if (block.bf16)
+            (*kernels->product16)(&block);
+        else
+            run_block(kernels, &block);
     }
     if (team == 1)
         omp_set_num_threads(most);

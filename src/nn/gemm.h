@@ -11,7 +11,11 @@ typedef struct heed_gemm {
     float *c;       /* [m, n] */
     int64_t lda, ldb, ldc;
     bool transposed_a, transposed_b, add;
+    bool bf16; /* A and B are rounded to bf16; only where heed_gemm_has_bf16 */
 } heed_gemm;
+
+/* Whether this instruction set and this processor have products of bf16. */
+bool heed_gemm_has_bf16(const heed_nn_kernels *kernels);
 
 /* The same bits for any number of threads: blocks of C depend on the sizes alone, and each is one thread's.
  */

@@ -2,6 +2,7 @@
 #include "nn/graph.h"
 #include "base/arena.h"
 #include "base/cpu.h"
+#include "nn/gemm.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -24,6 +25,17 @@ heed_status heed_graph_create(heed_graph **graph, heed_parameters *parameters, i
     made->kernels = heed_nn_kernels_of(resolved);
     made->loss = HEED_NO_INPUT;
     *graph = made;
+    return HEED_OK;
+}
+
+heed_status heed_graph_use_bf16(heed_graph *graph)
+{
+    if (!heed_gemm_has_bf16(graph->kernels))
+        return heed_fail(HEED_UNSUPPORTED,
+                         "products in bf16 need the instructions AVX512-BF16, which %s; fp32 is possible",
+                         heed_cpu_has_avx512_bf16() ? "the instruction set that was chosen does not have"
+                                                    : "this processor does not have");
+    graph->bf16 = true;
     return HEED_OK;
 }
 

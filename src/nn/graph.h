@@ -93,6 +93,7 @@ struct heed_graph {
     size_t bytes;
     void *scratch;
     bool finished, training;
+    bool bf16; /* linear maps and products round what they multiply */
     uint64_t step_number;
     int64_t state_floats; /* of all recurrences */
     float *states;        /* the caller's, or NULL */

@@ -25,6 +25,10 @@ typedef struct heed_step_size {
     float scale;                    /* of the gradient: clipping */
 } heed_step_size;
 
+struct heed_gemm;
+/* A product of numbers rounded to bf16, whatever its `bf16` says; of one thread. */
+typedef void (*heed_nn_product16)(const struct heed_gemm *gemm);
+
 enum { HEED_PRODUCT_ROWS = 8 }; /* of a tile of the plain product */
 
 typedef struct heed_nn_kernels {
@@ -73,6 +77,8 @@ typedef struct heed_nn_kernels {
      * a_row + l a_col, of b at l b_row + j, b in rows of consecutive numbers */
     void (*product)(int rows, int64_t cols, int64_t k, const float *a, int64_t a_row, int64_t a_col,
                     const float *b, int64_t b_row, float *c, int64_t ldc, bool add);
+    /* points to NULL where the instruction set has none; the processor must be asked too */
+    const heed_nn_product16 *product16;
 } heed_nn_kernels;
 
 const heed_nn_kernels *heed_nn_kernels_of(heed_isa isa);

@@ -59,6 +59,7 @@ WORDS(place_word, "before", "after")
 WORDS(positions_word, "none", "learned")
 WORDS(model_word, "decoder", "encoder_decoder")
 WORDS(pooling_word, "mean", "last")
+WORDS(products_word, "fp32", "bf16")
 WORDS(lora_word, "both", "adapter", "merged")
 
 static const char *optimiser_word(int i)
@@ -155,6 +156,8 @@ static const heed_key keys[] = {
     YES(bias, "linear maps have a bias"),
     YES(qk_norm, "queries and keys of each head are normalised"),
     YES(recompute, "layers are computed again for gradients, and take less memory"),
+    WORD(products, products_word, "fp32",
+         "of linear maps in training: fp32, or bf16 with fp32 sums and weights; evaluations have fp32"),
     NUMBER(norm_eps, 1e-5, 0, 1, "eps of norms"),
     NUMBER(dropout, 0, 0, 0.99, "dropout behind embedding, attention and feed-forward layers"),
     NUMBER(deviation, 0.02, 1e-6, 10, "standard deviation of weights at the start"),

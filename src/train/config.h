@@ -33,6 +33,7 @@ typedef struct heed_train_config {
     char attention[HEED_CONFIG_TEXT];
     int norm, norm_place, feed, positions;
     bool tied, bias, qk_norm, recompute;
+    int products; /* heed_train_products */
     double norm_eps, dropout, deviation;
     /* training */
     int optimiser, schedule;
@@ -45,6 +46,8 @@ typedef struct heed_train_config {
     int64_t eval_context;
     int64_t eval_every, eval_sequences, save_every, log_every;
 } heed_train_config;
+
+typedef enum heed_train_products { HEED_PRODUCTS_FP32, HEED_PRODUCTS_BF16 } heed_train_products;
 
 typedef enum heed_key_kind {
     HEED_KEY_TEXT,

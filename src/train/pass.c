@@ -91,6 +91,8 @@ heed_status heed_pass_make(heed_pass *p, const heed_pass_of *of, bool train)
         p->nodes.targets = &p->targets;
     TRY(make_room(p));
     TRY(heed_graph_create(&p->graph, of->parameters, of->threads, HEED_ISA_AUTO));
+    if (train && of->config->products == HEED_PRODUCTS_BF16)
+        TRY(heed_graph_use_bf16(p->graph));
     TRY(make_inputs(p));
     make_model(p);
     heed_losses_make(p, train);

@@ -21,6 +21,7 @@
 #define heed_nn_momentum_loop HEED_JOIN(heed_nn_momentum_loop, HEED_ISA)
 #define heed_nn_squares_loop HEED_JOIN(heed_nn_squares_loop, HEED_ISA)
 #define heed_nn_product_loop HEED_JOIN(heed_nn_product_loop, HEED_ISA)
+#define heed_nn_product16_loop HEED_JOIN(heed_nn_product16_loop, HEED_ISA)
 #define heed_nn_kernels_here HEED_JOIN(heed_nn_kernels, HEED_ISA)
 
 void heed_nn_apply_loop(heed_function f, const float *x, float *y, int64_t n);
@@ -46,5 +47,6 @@ void heed_nn_momentum_loop(const heed_step_size *size, bool nesterov, float *w, 
 double heed_nn_squares_loop(const float *x, int64_t n);
 void heed_nn_product_loop(int rows, int64_t cols, int64_t k, const float *a, int64_t a_row, int64_t a_col,
                           const float *b, int64_t b_row, float *c, int64_t ldc, bool add);
+extern const heed_nn_product16 heed_nn_product16_loop;
 
 #endif

@@ -83,4 +83,5 @@ const heed_nn_kernels heed_nn_kernels_here = {
     .momentum = heed_nn_momentum_loop,
     .squares = heed_nn_squares_loop,
     .product = heed_nn_product_loop,
+    .product16 = &heed_nn_product16_loop,
 };

@@ -36,7 +36,8 @@ static heed_status product_forward(const heed_work *work)
                                    .transposed_b = transposed,
                                    .c = c,
                                    .ldc = n,
-                                   .add = bias});
+                                   .add = bias,
+                                   .bf16 = work->graph->bf16});
     }
     return HEED_OK;
 }
@@ -64,7 +65,8 @@ static void back_a(const heed_work *work, int64_t b)
                                .transposed_b = !transposed,
                                .c = work->din[0] + b * m * k,
                                .ldc = k,
-                               .add = work->add[0]});
+                               .add = work->add[0],
+                               .bf16 = work->graph->bf16});
 }
 
 /* dW = dy^T x, or db = a^T dy */
@@ -85,7 +87,8 @@ static void back_b(const heed_work *work, int64_t b)
                                .ldb = transposed ? k : n,
                                .c = work->din[1] + b * batch_step(node, n * k),
                                .ldc = transposed ? k : n,
-                               .add = work->add[1]});
+                               .add = work->add[1],
+                               .bf16 = work->graph->bf16});
 }
 
 static heed_status product_backward(const heed_work *work)
