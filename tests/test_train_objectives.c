@@ -425,6 +425,31 @@ static void other_objectives_go_on_from_a_base(void **state)
     }
 }
 
+/* The last layer's relations of a model of another width come nearer to its teacher's. */
+static void relations_come_nearer_to_those_of_a_teacher(void **state)
+{
+    (void)state;
+    char lines[900], base[100];
+    heed_train_report report = {.loss = 0.0};
+    make_base(base);
+    write_records();
+    snprintf(lines, sizeof lines,
+             "data = text\nfile = %s/words.jsonl\ntokenizer = %s\nteacher = %s\nobjective = "
+             "distil\nteacher_share = "
+             "0\nrelation_share = 1\nrelation_heads = 4\nlayers = 1\nwidth = 24\nhidden = 32\ncontext = "
+             "12\nbatch = "
+             "8\nsteps = 80\nrate = 1e-2\nwarmup = 1\n",
+             folder, base, base);
+    heed_trainer *trainer = start(lines);
+    assert_int_equal(heed_trainer_step(trainer, &report), HEED_OK);
+    const double first = report.loss;
+    for (int i = 1; i < 80; i++)
+        assert_int_equal(heed_trainer_step(trainer, &report), HEED_OK);
+    if (!(first > 0.0 && report.loss < 0.5 * first))
+        fail_msg("loss %g after %g", report.loss, first);
+    heed_trainer_free(trainer);
+}
+
 static void what_does_not_go_together_is_said(void **state)
 {
     (void)state;
@@ -464,6 +489,7 @@ int main(void)
         cmocka_unit_test(other_objectives_go_on_from_a_base),
         cmocka_unit_test(classes_of_pictures_are_learnt),
         cmocka_unit_test(answers_are_generated),
+        cmocka_unit_test(relations_come_nearer_to_those_of_a_teacher),
         cmocka_unit_test(what_does_not_go_together_is_said),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);

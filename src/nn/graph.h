@@ -73,6 +73,12 @@ typedef struct heed_step {
     uint32_t owner; /* bit i: it is a parameter's, begun here */
 } heed_step;
 
+/* Who is shown the weights of each attention, under its name: threads call it. */
+typedef struct heed_watch {
+    void (*weights)(void *context, const char *name, const heed_weights_tile *tile); /* NULL: nobody */
+    void *context;
+} heed_watch;
+
 struct heed_graph {
     heed_parameters *parameters;
     const heed_nn_kernels *kernels;
@@ -97,6 +103,7 @@ struct heed_graph {
     uint64_t step_number;
     int64_t state_floats; /* of all recurrences */
     float *states;        /* the caller's, or NULL */
+    heed_watch watch;
 };
 
 /* What an operation is given while it runs. */
@@ -118,6 +125,9 @@ struct heed_work {
  * backward. */
 int64_t heed_graph_state_floats(const heed_graph *graph);
 void heed_graph_carry(heed_graph *graph, float *states);
+
+/* Before nodes are made; such a graph runs forward only. */
+void heed_graph_watch(heed_graph *graph, const heed_watch *watch);
 
 /* A new node of this operation; the caller fills in the rest. NULL when an input failed (absent ones may be)
  * or memory is short. The pointer holds until the next node is made. */

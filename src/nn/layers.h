@@ -71,10 +71,11 @@ typedef struct heed_transformer_nodes {
     heed_variable logits;   /* [batch, context, vocabulary], or [batch, classes] */
     heed_variable source, source_segments; /* i32 [batch, source_context], with an encoder */
     heed_variable pixels;                  /* [batch, height, width, channels], of pictures */
-    heed_variable hidden;                  /* [batch, context, width] behind the last norm */
-    heed_beside *beside;                   /* or NULL */
-    const heed_variable *targets;          /* i32 [batch, context] what is asked for, -1: nothing; or NULL */
-    bool whole;                            /* layers that drop something keep all */
+    heed_variable *last;  /* [3] queries, keys and values of the layer made last, before positions; or NULL */
+    heed_variable hidden; /* [batch, context, width] behind the last norm */
+    heed_beside *beside;  /* or NULL */
+    const heed_variable *targets; /* i32 [batch, context] what is asked for, -1: nothing; or NULL */
+    bool whole;                   /* layers that drop something keep all */
 } heed_transformer_nodes;
 
 /* A layer by a form of the stage `layer`: x [batch, context, width] to the same shape, without norm and

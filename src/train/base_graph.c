@@ -132,6 +132,11 @@ static heed_variable attention(const maker *m, int64_t layer, heed_variable x)
     }
     q = norm_heads(m, HEED_QUERY_NORM, layer, q);
     k = norm_heads(m, HEED_KEY_NORM, layer, k);
+    if (m->nodes->last) {
+        m->nodes->last[0] = q;
+        m->nodes->last[1] = k;
+        m->nodes->last[2] = v;
+    }
     return linear(m, HEED_ATTENTION_OUTPUT, layer, attend(m, layer, q, k, v));
 }
 

@@ -122,6 +122,11 @@ static const heed_key keys[] = {
     NUMBER(whole_share, 0, 0, 1e6,
            "of layers that drop something: how much counts what the same weights say with nothing dropped, "
            "and the distance from that"),
+    NUMBER(relation_share, 0, 0, 1e6,
+           "of objective = distil: how much the distance of the last layers' relations of queries, keys and "
+           "values counts"),
+    WHOLE(relation_heads, 0, 0, 1 << 12,
+          "of relation_share: heads that relations are of; 0: as many as divide all, up to 12"),
     {"preference_beta", HEED_KEY_NUMBER, AT(beta), 0.1, 1e-6, 1000,
      .summary = "of objective = preference: what differences of log probabilities count"},
     WORD(pooling, pooling_word, "mean",
@@ -131,6 +136,7 @@ static const heed_key keys[] = {
          "tokens are pixels of pictures of this size, as 28x28 or 32x32x3, which patches are made of"),
     WHOLE(patch, 4, 1, 1 << 10, "of pictures: sides of the squares that are what tokens are of texts"),
     TEXT(labels, "", "of pictures in a .npy file [n, height, width]: a .npy file with their classes"),
+    TEXT(class_names, "", "of labels 0, 1, ...: what heed predict calls them, with blanks between"),
     WHOLE(encoder_layers, 0, 0, 1000, "of an encoder; 0: as layers"),
     WHOLE(source_context, 0, 0, 1 << 24,
           "of an encoder: tokens it reads; 0: what the task needs, or context"),

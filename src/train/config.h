@@ -20,11 +20,12 @@ typedef struct heed_train_config {
     int learn, lora_write;
     char tensors[HEED_CONFIG_TEXT], lora_targets[HEED_CONFIG_TEXT];
     int64_t lora_rank;
-    double lora_alpha, temperature, teacher_share, hidden_share, beta, whole_share;
+    double lora_alpha, temperature, teacher_share, hidden_share, relation_share, beta, whole_share;
+    int64_t relation_heads;
     int pooling;
     /* model */
     int model;
-    char image[HEED_CONFIG_TEXT], labels[HEED_CONFIG_TEXT];
+    char image[HEED_CONFIG_TEXT], labels[HEED_CONFIG_TEXT], class_names[HEED_CONFIG_TEXT];
     int64_t patch;
     int64_t encoder_layers, source_context;
     char encoder_attention[HEED_CONFIG_TEXT], cross_attention[HEED_CONFIG_TEXT];

@@ -4,11 +4,11 @@
 #include <math.h>
 
 /* The teacher's part of a graph, for the same tokens, without gradients. */
-static heed_transformer_nodes teach(heed_pass *p)
+static heed_transformer_nodes teach(heed_pass *p, heed_variable last[3])
 {
     const heed_pass_of *of = p->of;
     heed_transformer_nodes nodes = {
-        .tokens = p->nodes.tokens, .segments = HEED_NO_INPUT, .places = HEED_NO_INPUT};
+        .tokens = p->nodes.tokens, .segments = HEED_NO_INPUT, .places = HEED_NO_INPUT, .last = last};
     const heed_base_use use = {.prefix = of->teacher_apart ? "teacher." : NULL,
                                .batch = of->model->batch,
                                .context = of->model->context};
@@ -69,7 +69,8 @@ static heed_variable distillation(heed_pass *p)
 {
     const heed_train_config *c = p->of->config;
     const float temperature = c->temperature > 0.0 ? (float)c->temperature : 1.0f;
-    const heed_transformer_nodes teacher = teach(p);
+    heed_variable theirs[3];
+    const heed_transformer_nodes teacher = teach(p, theirs);
     heed_variable loss = HEED_NO_INPUT;
     if (c->teacher_share > 0.0)
         loss = weighted(
@@ -79,6 +80,9 @@ static heed_variable distillation(heed_pass *p)
         loss = weighted(p, loss, from_text(p), 1.0 - c->teacher_share);
     if (c->hidden_share > 0.0)
         loss = weighted(p, loss, hidden_distance(p, teacher.hidden), c->hidden_share);
+    if (c->relation_share > 0.0)
+        loss = weighted(p, loss, heed_relation_loss(p->graph, p->last, theirs, p->targets, c->relation_heads),
+                        c->relation_share);
     return loss;
 }
 
@@ -125,7 +129,7 @@ static heed_variable answers(heed_pass *p, heed_variable logits)
 static heed_variable margins(heed_pass *p)
 {
     const int64_t batch = p->of->config->batch;
-    const heed_transformer_nodes teacher = teach(p);
+    const heed_transformer_nodes teacher = teach(p, NULL);
     const heed_variable gained =
         heed_nn_subtract(p->graph, answers(p, p->nodes.logits), answers(p, teacher.logits));
     return heed_nn_scale(p->graph,

@@ -89,10 +89,13 @@ heed_status heed_pass_make(heed_pass *p, const heed_pass_of *of, bool train)
     p->nodes.beside = &p->beside;
     if (!heed_objective_pools(of->data->objective))
         p->nodes.targets = &p->targets;
+    p->nodes.last = p->last;
     TRY(make_room(p));
     TRY(heed_graph_create(&p->graph, of->parameters, of->threads, HEED_ISA_AUTO));
     if (train && of->config->products == HEED_PRODUCTS_BF16)
         TRY(heed_graph_use_bf16(p->graph));
+    if (!train && of->watch.weights)
+        heed_graph_watch(p->graph, &of->watch);
     TRY(make_inputs(p));
     make_model(p);
     heed_losses_make(p, train);

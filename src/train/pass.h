@@ -2,7 +2,7 @@
 #ifndef HEED_TRAIN_PASS_H
 #define HEED_TRAIN_PASS_H
 
-#include "nn/kernels.h"
+#include "nn/graph.h"
 #include "train/base.h"
 #include "train/config.h"
 #include "train/examples.h"
@@ -17,6 +17,7 @@ typedef struct heed_pass_of {
     bool teacher_apart;            /* its parameters are called teacher.NAME */
     heed_base_learn learn;
     heed_parameters *parameters;
+    heed_watch watch; /* of passes that judge */
     int threads;
 } heed_pass_of;
 
@@ -31,6 +32,7 @@ typedef struct heed_pass {
     const heed_pass_of *of;
     heed_graph *graph;
     heed_transformer_nodes nodes;
+    heed_variable last[3]; /* queries, keys and values of the model's last layer */
     heed_beside beside;    /* what layers give beside their results */
     heed_variable targets; /* i32; one a token, or one an example */
     heed_variable weights; /* [rows, context] of tokens in what is made of a whole text; or HEED_NO_INPUT */

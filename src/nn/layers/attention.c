@@ -115,6 +115,8 @@ heed_variable heed_layer_attention(heed_graph *graph, const char *name, const he
     char rest[HEED_LAYER_REST];
     if (heed_layer_of_spec(model->spec, layer, &form, rest))
         return heed_nn_fail_message(graph, HEED_INVALID);
+    for (int i = 0; form.form && nodes->last && i < 3; i++)
+        nodes->last[i] = HEED_NO_INPUT;
     if (form.form) {
         const heed_layer_call call = {graph, &form, name, model, layer, nodes, x, rest};
         return form.form->layer->make(&call);
@@ -147,6 +149,11 @@ heed_variable heed_layer_attention(heed_graph *graph, const char *name, const he
     if (nodes->held) {
         nodes->held[0] = k;
         nodes->held[1] = v;
+    }
+    if (nodes->last) {
+        nodes->last[0] = q;
+        nodes->last[1] = k;
+        nodes->last[2] = v;
     }
     const heed_variable out = facts.scans ? recur(graph, name, model, layer, &facts, x, q, k, v)
                                           : attend(graph, name, model, layer, nodes, q, k, v);

@@ -14,6 +14,7 @@ typedef struct attention {
     heed_plan *plan;
     int64_t batch, heads, kv_heads, queries, keys, dim, value_dim;
     int params;
+    char name[96];
     heed_tensor param[HEED_NN_INPUTS]; /* shapes; data is set for each run */
 } attention;
 
@@ -49,11 +50,28 @@ static heed_extra extra_of(const heed_work *work, const attention *a, heed_tenso
                         .scratch = work->scratch};
 }
 
+/* Whose weights are shown to whom. */
+typedef struct shown {
+    const heed_watch *watch;
+    const char *name;
+} shown;
+
+static void show_weights(void *context, const heed_weights_tile *tile)
+{
+    const shown *s = context;
+    s->watch->weights(s->watch->context, s->name, tile);
+}
+
 static heed_status attend_forward(const heed_work *work)
 {
     const attention *a = work->node->own;
     heed_tensor param[HEED_NN_INPUTS];
-    const heed_extra extra = extra_of(work, a, param);
+    heed_extra extra = extra_of(work, a, param);
+    shown to = {&work->graph->watch, a->name};
+    if (work->graph->watch.weights) {
+        extra.capture.sink = show_weights;
+        extra.capture.sink_context = &to;
+    }
     const heed_tensor q = heads_of(work->in[Q], a->batch, a->heads, a->queries, a->dim);
     const heed_tensor k = heads_of(work->in[K], a->batch, a->kv_heads, a->keys, a->dim);
     const heed_tensor v = heads_of(work->in[V], a->batch, a->kv_heads, a->keys, a->value_dim);
@@ -140,8 +158,8 @@ static heed_status make_parameter(heed_graph *graph, attention *a, int i, const 
 static heed_status make_plan(heed_graph *graph, attention *a, const heed_nn_attention *how,
                              heed_variable in[])
 {
-    const unsigned with = HEED_WITH_BACKWARD | HEED_WITH_SCRATCH |
-                          (how->positions >= 0 ? HEED_WITH_POSITIONS : 0u) |
+    const unsigned with = (graph->watch.weights ? HEED_WITH_WEIGHTS : HEED_WITH_BACKWARD) |
+                          HEED_WITH_SCRATCH | (how->positions >= 0 ? HEED_WITH_POSITIONS : 0u) |
                           (how->segments >= 0 ? HEED_WITH_SEGMENTS : 0u);
     const heed_problem problem = {.batch = a->batch,
                                   .heads = a->heads,
@@ -204,6 +222,7 @@ heed_variable heed_nn_attend_across(heed_graph *graph, heed_variable q, heed_var
     attention *a = calloc(1, sizeof *a);
     if (!a)
         return heed_nn_fail(graph, HEED_NO_MEMORY, "no memory for attention");
+    snprintf(a->name, sizeof a->name, "%s", how->name ? how->name : "");
     a->heads = how->heads;
     a->kv_heads = how->kv_heads ? how->kv_heads : how->heads;
     if (a->heads < 1 || a->kv_heads < 1 || !is_rows(graph, q, &a->batch, &a->queries, a->heads, &a->dim) ||
@@ -237,4 +256,9 @@ heed_variable heed_nn_attend_across(heed_graph *graph, heed_variable q, heed_var
     node->forward_scratch = node->backward_scratch = heed_plan_scratch(a->plan);
     node->flops = info.flops;
     return heed_nn_done(graph, node);
+}
+
+void heed_graph_watch(heed_graph *graph, const heed_watch *watch)
+{
+    graph->watch = *watch;
 }
