@@ -3,7 +3,7 @@
 _heed()
 {
     local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]} command=${COMP_WORDS[1]}
-    local commands="attend scan explain forms random info convert tokenize run logits perplexity compare eval tune calibrate patterns embed map cache train finetune recipe sculpt bench help"
+    local commands="attend scan explain forms random info convert tokenize run logits perplexity compare eval tune calibrate patterns embed map cache train finetune predict recipe sculpt bench help"
     COMPREPLY=()
 
     if ((COMP_CWORD == 1)); then
@@ -134,6 +134,9 @@ _heed()
     finetune)
         COMPREPLY=($(compgen -W "--model --output --set --resume --stop-after --show --threads --keys --json --help" -- "$word"))
         [[ $word == -* ]] || COMPREPLY=($(compgen -f -- "$word"))
+        ;;
+    predict)
+        COMPREPLY=($(compgen -W "--model --prompt --file --picture --map --layer --head --threads --json --help" -- "$word"))
         ;;
     bench)
         COMPREPLY=($(compgen -W "attention decode cache backward sparse forms statistics product model scan train peak --model --threads --rounds --isa --kernel

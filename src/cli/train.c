@@ -6,6 +6,7 @@
 #include "cli/model.h"
 #include "cli/progress.h"
 #include "train/log.h"
+#include "train/trained.h"
 #include "train/trainer.h"
 
 #include <errno.h>
@@ -270,6 +271,8 @@ static void print_result(const train_run *run, const char *why)
            1e-6 * (double)info.bytes);
     if (run->command == &cli_finetune)
         print_files(run);
+    else if (heed_trained_has(run->trainer))
+        printf("heed predict -m %s\n", run->wanted->folder);
     else if (why)
         printf("%s has checkpoint, log, curve and weights; other commands cannot run the model: %s\n",
                run->wanted->folder, why);

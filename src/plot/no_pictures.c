@@ -8,6 +8,12 @@ static heed_status refuse(const char *path)
     return heed_fail(HEED_UNSUPPORTED, "%s: this heed was built without pictures (HEED_PICTURES=OFF)", path);
 }
 
+heed_status heed_plot_read(const char *path, int channels, heed_plot_pixels *pixels)
+{
+    *pixels = (heed_plot_pixels){.channels = channels};
+    return refuse(path);
+}
+
 heed_status heed_plot_draw_matrix(const char *path, const heed_plot_matrix *plot)
 {
     (void)plot;

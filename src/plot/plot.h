@@ -135,4 +135,12 @@ typedef struct heed_plot_bars {
 } heed_plot_bars;
 heed_status heed_plot_draw_bars(const char *path, const heed_plot_bars *plot);
 
+/* A PNG file: grey values with 1 channel, red, green and blue with 3. */
+typedef struct heed_plot_pixels {
+    int64_t height, width;
+    int channels;
+    int32_t *value; /* [height, width, channels] from 0 to 255; to be freed */
+} heed_plot_pixels;
+heed_status heed_plot_read(const char *path, int channels, heed_plot_pixels *pixels);
+
 #endif

@@ -6,6 +6,7 @@
 #include "model/config.h"
 #include "model/safetensors.h"
 #include "train/base.h"
+#include "train/trained.h"
 #include "train/trainer.h"
 
 #include <heed/attend.h>
@@ -306,8 +307,12 @@ heed_status heed_trainer_export(heed_trainer *trainer, const char *folder, const
     const heed_train_config *config = heed_trainer_config(trainer);
     *why = why_not(trainer, &plain);
     TRY(write_weights(trainer, folder, !*why));
+    if (heed_trained_has(trainer))
+        TRY(heed_trained_write(trainer, folder));
     if (*why)
-        return HEED_OK;
+        return heed_trained_has(trainer) && !*config->image && strcmp(config->tokenizer, "bytes") != 0
+                   ? copy_tokenizer(config->tokenizer, folder)
+                   : HEED_OK;
     TRY(write_forms(trainer, folder));
     TRY(write_config(trainer, folder, &plain));
     if (strcmp(config->data, "text")) {

@@ -85,6 +85,9 @@ heed_status heed_trainer_export(heed_trainer *trainer, const char *folder, const
 /* The models that a config names: to go on from, and to learn from. */
 heed_status heed_trainer_open_bases(heed_train_config *config, heed_base **base, heed_base **teacher);
 
+/* The shape of a model from nothing; sizes of the config are filled in, texts stay those of the config. */
+heed_status heed_train_shape(const heed_train_config *config, const heed_data *data, heed_transformer *model);
+
 /* The data that it names; keys that were left open are filled in. */
 heed_status heed_trainer_open_data(heed_train_config *config, heed_data *data);
 
