@@ -3,7 +3,7 @@
 _heed()
 {
     local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]} command=${COMP_WORDS[1]}
-    local commands="attend scan explain forms random info convert tokenize run logits perplexity compare eval tune calibrate patterns embed map cache train finetune predict recipe sculpt bench help"
+    local commands="attend scan explain forms random info convert tokenize run logits perplexity compare eval tune calibrate patterns limits embed map cache train finetune predict recipe sculpt bench help"
     COMPREPLY=()
 
     if ((COMP_CWORD == 1)); then
@@ -117,6 +117,10 @@ _heed()
     patterns)
         COMPREPLY=($(compgen -W "--model --block --blocks --tokens --window --heads --exact --threads --parse-special --json --help" -- "$word"))
         [[ $word == -* ]] || COMPREPLY=($(compgen -f -- "$word"))
+        ;;
+    limits)
+        COMPREPLY=($(compgen -W "--model --prompt --file --tokens --top --temperature --attention --params --cache --cache-ram --cache-file --exact --threads --parse-special --json --help" \
+            -- "$word"))
         ;;
     perplexity)
         COMPREPLY=($(compgen -W "--model --context --stream --score --attention --params --cache --cache-ram --cache-file --exact --threads --parse-special --json --help" \
