@@ -3,6 +3,7 @@
 #include "support/attend.h"
 
 #include "attend/registry.h"
+#include "attend/select/seer.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -183,6 +184,99 @@ static double *gathered(const heed_form_state *form, const heed_shown *shown)
     return sums;
 }
 
+/* A head's queries and keys, whose attention follows one direction of the keys that their means do not show.
+ */
+static heed_shown text_of(float *query, float *key, int dim, int64_t tokens, int64_t block)
+{
+    uint64_t random = 11;
+    for (int64_t t = 0; t < tokens; t++)
+        for (int c = 0; c < dim; c++) {
+            const bool odd = t % block == 1 && c == 0;
+            query[t * dim + c] = (float)(c == 0 ? 1 : 0.1 * normal(&random));
+            key[t * dim + c] = (float)(odd ? 6 * normal(&random) : 0.3 * normal(&random));
+        }
+    return (heed_shown){.group = 1,
+                        .tokens = tokens,
+                        .span = tokens,
+                        .dim = dim,
+                        .value_dim = dim,
+                        .query = query,
+                        .key = key,
+                        .value = key};
+}
+
+/* Tiles are those of the whole map, the gradient is that of finite differences, and steps bring the loss
+ * down. */
+static void seer_learns_where_attention_is_large(void **state)
+{
+    enum { DIM = 6, BLOCK = 4, BLOCKS = 7, TOKENS = BLOCK * BLOCKS, W = 4 * DIM * DIM };
+    (void)state;
+    float query[TOKENS * DIM], key[TOKENS * DIM], score[TOKENS];
+    const heed_shown shown = text_of(query, key, DIM, TOKENS, BLOCK);
+    double target[BLOCKS * BLOCKS] = {0}, pooled[BLOCKS * DIM] = {0}, of_keys[BLOCKS * 3 * DIM];
+    for (int t = 0; t < TOKENS; t++) {
+        double map[TOKENS], sum = 0;
+        heed_shown_scores(&shown, 0, t, score);
+        heed_seer_tiles(score, t, BLOCK, t / BLOCK, target + t / BLOCK * BLOCKS);
+        for (int j = 0; j <= t; j++)
+            sum += map[j] = exp((double)score[j]);
+        for (int j = 0; j < t / BLOCK * BLOCK; j++)
+            assert_true(target[t / BLOCK * BLOCKS + j / BLOCK] >= map[j] / sum - 1e-12);
+        for (int c = 0; c < DIM; c++)
+            pooled[t / BLOCK * DIM + c] += (double)query[t * DIM + c] / BLOCK;
+    }
+    for (int i = 1; i < BLOCKS; i++)
+        for (int b = 0; b < i; b++) {
+            double most = 0;
+            for (int t = i * BLOCK; t < (i + 1) * BLOCK; t++) {
+                double sum = 0, best = 0;
+                for (int j = 0; j <= t; j++) {
+                    double x = 0;
+                    for (int c = 0; c < DIM; c++)
+                        x += (double)query[t * DIM + c] * (double)key[j * DIM + c];
+                    sum += exp(x);
+                    best = j / BLOCK == b ? fmax(best, exp(x)) : best;
+                }
+                most = fmax(most, best / sum);
+            }
+            assert_float_equal(target[i * BLOCKS + b], most, 1e-6);
+        }
+    for (int i = 1; i < BLOCKS; i++) {
+        double sum = 0;
+        for (int b = 0; b < i; b++)
+            sum += target[i * BLOCKS + b];
+        for (int b = 0; b < i; b++)
+            target[i * BLOCKS + b] /= sum;
+    }
+    for (int b = 0; b < BLOCKS; b++)
+        heed_seer_pool_keys(key + b * BLOCK * DIM, BLOCK, DIM, of_keys + b * 3 * DIM);
+    const heed_seer_text text = {DIM, BLOCKS, pooled, of_keys, target};
+    double weights[W], slope[W] = {0}, none[W], work[(BLOCKS + 1) * (2 * DIM + 1)];
+    uint64_t random = 5;
+    for (int i = 0; i < W; i++)
+        weights[i] = 0.5 * normal(&random);
+    heed_seer_loss(&text, weights, slope, work);
+    for (int i = 0; i < W; i++) {
+        const double was = weights[i], step = 1e-6;
+        weights[i] = was + step;
+        const double above = heed_seer_loss(&text, weights, none, work);
+        weights[i] = was - step;
+        const double below = heed_seer_loss(&text, weights, none, work);
+        weights[i] = was;
+        assert_float_equal(slope[i], (above - below) / (2 * step), 1e-6 * (1 + fabs(slope[i])));
+    }
+    heed_form_state form = form_of(HEED_SELECT, "seer", 1, 1, DIM);
+    form.arg[0].number = BLOCK;
+    form.arg[3].number = 1;
+    double *once = gathered(&form, &shown);
+    form.arg[3].number = 400;
+    form.arg[4].number = 1e-2;
+    double *often = gathered(&form, &shown);
+    assert_true(often[1] < 0.3 * once[1]); /* the last loss */
+    free(once);
+    free(often);
+}
+
 /* Keys that vary along known directions: the basis finds them by falling variance and is orthogonal. */
 static void loki_finds_the_directions_in_which_keys_vary(void **state)
 {
@@ -343,6 +437,7 @@ int main(void)
         cmocka_unit_test(summaries_that_come_with_the_keys_change_nothing),
         cmocka_unit_test(decoding_reads_what_is_kept),
         cmocka_unit_test(end_points_are_forms_that_are_known),
+        cmocka_unit_test(seer_learns_where_attention_is_large),
         cmocka_unit_test(loki_finds_the_directions_in_which_keys_vary),
         cmocka_unit_test(top_theta_finds_the_mean_of_the_kth_scores),
         cmocka_unit_test(qada_knows_the_mass_of_normal_keys),

@@ -1,6 +1,7 @@
 /* Selectors by blocks of keys in prefill: what is chosen, by naive definitions in double precision that write
  * the choice out as a mask; and that nothing else is read. */
 #include "support/attend.h"
+#include "support/oracle_parts.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -137,6 +138,34 @@ static void define_block_top(const scene *s, const double *arg, bool *chosen)
         }
         largest(value, current, (int64_t)arg[0] - 1, chosen + i * s->blocks);
         chosen[i * s->blocks + current] = true;
+    }
+    free(value);
+}
+
+/* With the maps as they begin: means of queries and of keys; the first block is there. arg: k, threshold */
+static void define_seer(const scene *s, const double *arg, bool *chosen)
+{
+    const attend_case *c = &s->d->c;
+    double *value = calloc((size_t)s->blocks, sizeof *value);
+    for (int64_t i = 0; i < query_count(s); i++) {
+        const int64_t first = i / s->block * s->block, current = last_key(s, i) / s->block;
+        const int64_t end = first + s->block < query_count(s) ? first + s->block : query_count(s);
+        bool *row = chosen + i * s->blocks;
+        double sum = 0;
+        for (int64_t b = 0; b < current; b++) {
+            value[b] = 0;
+            for (int64_t r = first; r < end; r++)
+                for (int64_t j = b * s->block; j < (b + 1) * s->block; j++)
+                    for (int64_t x = 0; x < c->dim; x++)
+                        value[b] += (double)query_of(s, r)[x] * (double)key_of(s, j)[x] /
+                                    sqrt((double)c->dim) / (double)((end - first) * s->block);
+            sum += exp(value[b]);
+        }
+        if (current > 0)
+            largest(value + 1, current - 1, (int64_t)arg[0] - 2, row + 1);
+        for (int64_t b = 0; b < current && arg[1] > 0; b++)
+            row[b] = exp(value[b]) / sum > arg[1];
+        row[0] = row[current] = true;
     }
     free(value);
 }
@@ -366,6 +395,9 @@ static const struct {
     {"select=block_top(block=16, k=3); where=causal", define_block_top, 16, {3}},
     {"select=block_top(block=40, k=2); where=causal", define_block_top, 40, {2}},
     {"select=block_top(block=64, k=100); where=causal", define_block_top, 64, {100}},
+    {"select=seer(block=16, k=4); where=causal", define_seer, 16, {4}},
+    {"select=seer(block=8, threshold=0.06); where=causal", define_seer, 8, {8, 0.06}},
+    {"select=seer(block=16, k=100); where=causal", define_seer, 16, {100}},
     {"select=vertical_slash(block=16, columns=2, slashes=3, last=20); where=causal",
      define_vertical_slash,
      16,
@@ -405,6 +437,21 @@ static const struct {
     {"select=sample(alpha=0.3, rows=1, window=0, block=24); where=causal", define_sample, 24, {0.3, 1, 0}},
 };
 
+/* Changes the spec, with the parameters that the new one begins with. */
+static void run_as(attend_data *d, const char *spec)
+{
+    const int64_t heads = d->c.heads, dim = d->c.dim;
+    d->c.spec = spec;
+    if (!strstr(spec, "seer"))
+        return;
+    oracle_add_param(d->o, "select.seer.query", 3, (const int64_t[]){heads, dim, dim}, 0);
+    oracle_add_param(d->o, "select.seer.key", 3, (const int64_t[]){heads, dim, 3 * dim}, 0);
+    for (int64_t i = 0; i < heads * dim * dim; i++)
+        oracle_find_param(d->o, "select.seer.query")->value[i] = i / dim % dim == i % dim;
+    for (int64_t i = 0; i < heads * 3 * dim * dim; i++)
+        oracle_find_param(d->o, "select.seer.key")->value[i] = i / (3 * dim) % dim + 2 * dim == i % (3 * dim);
+}
+
 static void the_choice_is_that_of_its_definition(void **state)
 {
     (void)state;
@@ -424,7 +471,7 @@ static void the_choice_is_that_of_its_definition(void **state)
                                                         .seed = 10 * i + n});
             write_mask(d, cases[i].define, cases[i].block, cases[i].arg);
             attend_expect(d);
-            d->c.spec = cases[i].spec;
+            run_as(d, cases[i].spec);
             for (const heed_isa *isa = test_isas(); *isa; isa++) {
                 const attend_way way = {.isa = *isa, .pairs = true, .weights = true, .threads = 2};
                 attend_result *r = attend_run(d, &way);
@@ -472,7 +519,7 @@ static void same_bits_for_any_number_of_threads(void **state)
                                                        .queries = 150,
                                                        .dim = 8,
                                                        .seed = i});
-        d->c.spec = cases[i].spec;
+        run_as(d, cases[i].spec);
         attend_result *one = attend_run(d, &(attend_way){.threads = 1});
         attend_result *five = attend_run(d, &(attend_way){.threads = 5, .own_scratch = true});
         attend_same_bits(d, one, five);

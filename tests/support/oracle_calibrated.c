@@ -216,6 +216,16 @@ void oracle_declare_calibrated(oracle *o)
             basis->value[i] = i / dim % dim == i % dim;
         oracle_add_param(o, "select.loki.variance", 2, (const int64_t[]){groups, dim}, 1);
     }
+    if (oracle_find_form(o->spec, SELECT, "seer")) {
+        oracle_add_param(o, "select.seer.query", 3, (const int64_t[]){heads, dim, dim}, 0);
+        oracle_add_param(o, "select.seer.key", 3, (const int64_t[]){heads, dim, 3 * dim}, 0);
+        oracle_param *query = oracle_find_param(o, "select.seer.query"),
+                     *key = oracle_find_param(o, "select.seer.key");
+        for (int64_t i = 0; i < query->count; i++)
+            query->value[i] = i / dim % dim == i % dim;
+        for (int64_t i = 0; i < key->count; i++)
+            key->value[i] = i / (3 * dim) % dim + 2 * dim == i % (3 * dim);
+    }
     if (oracle_find_form(o->spec, SELECT, "top_theta"))
         oracle_add_param(o, "select.top_theta.theta", 2, (const int64_t[]){heads, 24}, -INFINITY);
     if (oracle_find_form(o->spec, SELECT, "qada")) {
