@@ -196,7 +196,9 @@ static heed_decode_work take_work(heed_arena *arena, const heed_plan *plan, cons
         scaled = levels;
 #endif
     work.scaled = heed_arena_take(arena, scaled, sizeof(float));
-    work.half = heed_arena_take(arena, product(s->value_blocks, HEED_SUB, 1), sizeof *work.half);
+    const int64_t blocks = s->key_blocks > s->value_blocks ? s->key_blocks : s->value_blocks;
+    work.half = heed_arena_take(arena, product(blocks, HEED_SUB, 1), sizeof *work.half);
+    work.spare = heed_arena_take(arena, product(blocks, HEED_SUB, HEED_Q8_BYTES), 1);
     work.was_open = heed_arena_take(arena, rows * HEED_KEYS, 1);
     work.rescale = heed_arena_take(arena, rows, sizeof(float));
     work.before = heed_arena_take(arena, rows * (size_t)s->value_stride, sizeof(float));

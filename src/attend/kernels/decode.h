@@ -9,6 +9,7 @@
 
 /* Keys of a piece of work: the same cuts whatever the batch, the threads and M. */
 #define HEED_PIECE 1024
+
 #define HEED_PLANES 2 /* bytes of a whole-number query */
 
 /* A query's 32 entries that meet one block of quantised keys, as whole numbers
@@ -30,7 +31,8 @@ typedef struct heed_decode_rows {
     int far, near;          /* rows ahead that are fetched into the second cache, and into the first; near:
                                quantised rows only, far may be 0 for them */
     int lines;              /* cache lines of such a row */
-    uint16_t *half;         /* [blocks][HEED_SUB] room for scales of quantised values */
+    uint16_t *half;         /* [blocks][HEED_SUB] room for scales of quantised rows */
+    char *spare;            /* [HEED_SUB rows] room for those that lie at uneven distances */
     bool whole;             /* products of whole numbers serve them */
 } heed_decode_rows;
 
@@ -121,7 +123,8 @@ typedef struct heed_decode_sizes {
 typedef struct heed_decode_work {
     float *score;          /* [rows][HEED_KEYS] */
     float *scaled;         /* [value blocks][rows][HEED_SUB] weights times scales */
-    uint16_t *half;        /* [value blocks][HEED_SUB] scales */
+    uint16_t *half;        /* [most blocks][HEED_SUB] scales */
+    char *spare;           /* [HEED_SUB] quantised rows */
     uint8_t *was_open;     /* [rows][HEED_KEYS] */
     float *rescale;        /* [rows] */
     float *before;         /* [rows][value_stride] sums before a tile, and the merged sums */

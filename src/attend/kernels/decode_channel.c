@@ -103,7 +103,8 @@ static bool make_whole(const folded *f)
 }
 
 /* score [rows][HEED_KEYS] of 16 keys and the queries first... */
-HEED_INLINE void meet_keys(const int rows, const char *const *row, const folded *f, int first, float *score)
+HEED_INLINE void meet_keys(const int rows, const heed_even_rows *keys, const folded *f, int first,
+                           float *score)
 {
     const int entries = f->blocks * HEED_BLOCK;
     const int8_t *whole = f->whole + first * HEED_PLANES * entries;
@@ -115,7 +116,7 @@ HEED_INLINE void meet_keys(const int rows, const char *const *row, const folded 
             sum[p][r] = _mm512_setzero_si512();
     for (int b = 0; b < f->blocks; b++) {
         __m512i word[8];
-        heed_load_q4_words(row, b * (HEED_BLOCK / 2), word);
+        heed_load_q4_words(keys, b * (HEED_BLOCK / 2), word);
 #pragma GCC unroll 8
         for (int i = 0; i < 8; i++)
 #pragma GCC unroll 2
@@ -142,20 +143,18 @@ static void score_whole(const heed_channel_keys *keys, int64_t key, int count, c
     const int64_t bytes = heed_type_bytes(HEED_CHANNEL_Q4, keys->dim);
     const char *levels = heed_channel_levels(HEED_CHANNEL_Q4, keys->page, key, keys->dim);
     for (int j = 0; j < count; j += HEED_WHOLE_KEYS, levels += HEED_WHOLE_KEYS * bytes) {
-        const char *row[HEED_WHOLE_KEYS];
-        for (int i = 0; i < HEED_WHOLE_KEYS; i++)
-            row[i] = levels + i * bytes;
+        const heed_even_rows rows = heed_even_from(levels, bytes);
         int r = 0;
         for (; r + 8 <= f->rows; r += 8)
-            meet_keys(8, row, f, r, score + r * HEED_KEYS + j);
+            meet_keys(8, &rows, f, r, score + r * HEED_KEYS + j);
         for (; r + 4 <= f->rows; r += 4)
-            meet_keys(4, row, f, r, score + r * HEED_KEYS + j);
+            meet_keys(4, &rows, f, r, score + r * HEED_KEYS + j);
         if (f->rows - r == 3)
-            meet_keys(3, row, f, r, score + r * HEED_KEYS + j);
+            meet_keys(3, &rows, f, r, score + r * HEED_KEYS + j);
         else if (f->rows - r == 2)
-            meet_keys(2, row, f, r, score + r * HEED_KEYS + j);
+            meet_keys(2, &rows, f, r, score + r * HEED_KEYS + j);
         else if (f->rows - r == 1)
-            meet_keys(1, row, f, r, score + r * HEED_KEYS + j);
+            meet_keys(1, &rows, f, r, score + r * HEED_KEYS + j);
     }
 }
 #endif

@@ -152,6 +152,7 @@ heed_decode_rows heed_rows_of_part(const heed_passing *p, const heed_part *at, c
                               .near = heed_smaller(NEAR_BYTES / bytes + 1, HEED_AHEAD),
                               .lines = (int)((bytes + 32) / 64),
                               .half = p->work->half,
+                              .spare = p->work->spare,
                               .whole = p->pipeline->fast_products && heed_whole_serves(tensor->type)};
 }
 

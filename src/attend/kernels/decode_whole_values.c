@@ -8,12 +8,10 @@
  * step comes from the largest weight and the largest scale of the tile, and m has 16 bits: a term is off by
  * no more than 2^-16 of that product, far below what the 256 or 16 levels of the values leave.
  */
-#include "attend/kernels/decode.h"
-#include "attend/kernels/decode_load.h"
+#include "attend/kernels/decode_whole.h"
 
 #if HEED_WIDTH == 16
 
-#define RUN 16        /* keys between two looks ahead */
 #define MOST 32767.0f /* 128 keys times 32767 times 128 stay below 2^31 */
 
 /* The 32 whole numbers of a block as words. */
@@ -39,12 +37,12 @@ static void make_whole(const float *weight, const float *scale, int count, int16
     }
 }
 
-/* Columns `at`... of a tile's rows, and what is done on the way. */
+/* Columns of one block of a tile's rows, and what is done on the way. */
 typedef struct columns {
     const heed_decode_rows *values;
-    int64_t at, next_at; /* bytes into a row: of this block, and of the one whose scales are taken along */
-    uint16_t *next_half; /* [count] for those */
-    int fetch, fetches, end; /* rows fetch..., before `end`, are asked for, `fetches` in a run of RUN keys */
+    int block;
+    bool fetch;
+    uint16_t *next_half; /* [count] for the scales of the next block; NULL: none */
 } columns;
 
 /* sum [rows][stride] += step[r] times the products of all keys with m [rows][HEED_KEYS]. */
@@ -52,24 +50,38 @@ HEED_INLINE void add_products(const heed_type type, const int rows, const column
                               const float *step, float *sum, int64_t stride)
 {
     const heed_decode_rows *values = from->values;
+    const int64_t bytes = heed_step_bytes(type), row_blocks = heed_row_blocks(values),
+                  row_bytes = row_blocks * bytes;
+    char spare[HEED_WHOLE_KEYS * 2 * HEED_Q8_BYTES];
     __m512i total[4][2];
 #pragma GCC unroll 4
     for (int r = 0; r < rows; r++)
         total[r][0] = total[r][1] = _mm512_setzero_si512();
-    for (int j0 = 0, fetch = from->fetch; j0 < values->count; j0 += RUN) {
-        for (const int end = fetch + from->fetches; fetch < end && fetch < from->end; fetch++)
-            for (int l = 0; l < values->lines; l++)
-                heed_fetch_far(values->row[fetch] + l * 64);
+    for (int j0 = 0; j0 < values->count; j0 += HEED_WHOLE_KEYS) {
+        const int place = from->block * values->count + j0; /* of all steps, in the order of time */
+        if (from->fetch)
+            heed_fetch_blocks(type, values->row + values->far + place / row_blocks / 16 * 16, row_bytes,
+                              place / 16 % row_blocks);
+        const char *const *row = values->row + j0;
+        heed_even_rows here = heed_even_from(row[0] + from->block * bytes, row[1] - row[0]);
+        if (!heed_rows_are_even(row)) {
+            for (int i = 0; i < HEED_WHOLE_KEYS; i++)
+                memcpy(spare + i * 2 * bytes, row[i] + from->block * bytes,
+                       (size_t)(bytes + (from->next_half ? 2 : 0)));
+            here = heed_even_from(spare, 2 * bytes);
+        }
 #pragma GCC unroll 8
-        for (int j = j0; j < j0 + RUN; j += 2) {
-            const char *a = values->row[j], *b = values->row[j + 1];
-            memcpy(&from->next_half[j], a + from->next_at, sizeof(uint16_t));
-            memcpy(&from->next_half[j + 1], b + from->next_at, sizeof(uint16_t));
-            const __m512i x = words_of(type, a + from->at), y = words_of(type, b + from->at);
+        for (int j = 0; j < HEED_WHOLE_KEYS; j += 2) {
+            const char *a = heed_even_row(&here, j), *b = heed_even_row(&here, j + 1);
+            if (from->next_half) {
+                memcpy(&from->next_half[j0 + j], a + bytes, sizeof(uint16_t));
+                memcpy(&from->next_half[j0 + j + 1], b + bytes, sizeof(uint16_t));
+            }
+            const __m512i x = words_of(type, a), y = words_of(type, b);
             const __m512i low = _mm512_unpacklo_epi16(x, y), high = _mm512_unpackhi_epi16(x, y);
 #pragma GCC unroll 4
             for (int r = 0; r < rows; r++) {
-                const int32_t *pair = (const int32_t *)(const void *)(m + r * HEED_KEYS + j);
+                const int32_t *pair = (const int32_t *)(const void *)(m + r * HEED_KEYS + j0 + j);
                 __asm__("vpdpwssd %2%{1to16%}, %1, %0" : "+v"(total[r][0]) : "v"(low), "m"(*pair));
                 __asm__("vpdpwssd %2%{1to16%}, %1, %0" : "+v"(total[r][1]) : "v"(high), "m"(*pair));
             }
@@ -134,14 +146,7 @@ HEED_INLINE void add_block(const heed_type type, const tile *t, int b, const flo
                            uint16_t *next_half, float *sum, int64_t stride)
 {
     const int count = t->values->count;
-    columns from = {.values = t->values,
-                    .at = b * heed_step_bytes(type),
-                    .next_at = (b + (b + 1 < t->blocks)) * heed_step_bytes(type),
-                    .next_half = next_half};
-    const int share = count * (b + 1) / t->blocks - count * b / t->blocks; /* of the rows that come next */
-    from.fetches = t->values->far > 0 ? (share + count / RUN - 1) / (count / RUN) : 0;
-    from.fetch = t->values->far + count * b / t->blocks;
-    from.end = t->values->far + count * (b + 1) / t->blocks;
+    columns from = {t->values, b, t->values->far > 0, b + 1 < t->blocks ? next_half : NULL};
     int16_t m[4 * HEED_KEYS];
     float step[4];
     for (int r0 = 0; r0 < t->rows; r0 += 4) {
@@ -159,7 +164,8 @@ HEED_INLINE void add_block(const heed_type type, const tile *t, int b, const flo
             add_products(type, 2, &from, m, step, to, stride);
         else
             add_products(type, 1, &from, m, step, to, stride);
-        from.fetches = 0;
+        from.fetch = false;
+        from.next_half = NULL;
     }
 }
 
