@@ -53,9 +53,8 @@ static int naive_fastgen(const layer *l, int g, double recovery, double local, d
     double sum[COUNT] = {0};
     bool often[COUNT] = {0};
     heed_seen seen = layer_see(l, g, 3, seed);
-    for (int h = 0; h < seen.group; h++)
-        for (int j = 0; j < COUNT; j++)
-            sum[j] += seen.sum[h * COUNT + j];
+    for (int j = 0; j < COUNT; j++)
+        sum[j] = seen.sum[j];
     layer_unsee(&seen);
     take_best(sum, 0, COUNT, (int64_t)(frequent * (double)l->held[g].visible), often);
     for (int policy = 0; policy < 5; policy++) {

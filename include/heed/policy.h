@@ -80,7 +80,7 @@ typedef struct heed_seen {
     int64_t queries, count; /**< new queries; keys held, theirs included */
     int64_t first;          /**< place in the text of the first of them */
     const int32_t *pos;     /**< [count] of the keys */
-    const float *sum;       /**< [group][count] weights summed over the queries */
+    const float *sum;       /**< [count] weights summed over the queries and the heads of the group */
     int top;
     const int32_t *top_key;  /**< [group][queries][top] indices among the keys held; -1 for none */
     const float *top_weight; /**< [group][queries][top] falling */

@@ -321,7 +321,12 @@ static void clear_outputs(const heed_run *run)
     const size_t rows = (size_t)(p->batch * p->heads * p->queries);
     if (capture->entropy)
         memset(capture->entropy, 0, rows * sizeof(float));
+    bool decodes = true; /* that kernel clears the sums itself, piece by piece, where there are queries */
+    for (int i = 0; i < run->plan->pipelines; i++)
+        decodes &= run->plan->pipeline[i].kernel == HEED_KERNEL_DECODE;
     for (int64_t i = 0; capture->key_sums && i < p->batch * p->heads; i++) {
+        if (decodes && run->query_count[i / p->heads] > 0 && p->page)
+            continue;
         const int64_t there = heed_key_count(run, i / p->heads, i % p->heads / (p->heads / p->kv_heads));
         memset(capture->key_sums + i * p->keys, 0, (size_t)(p->page ? there : p->keys) * sizeof(float));
     }

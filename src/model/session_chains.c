@@ -231,7 +231,7 @@ void heed_keep_take_room(const heed_session *session, heed_keep_room *room, heed
     room->pos = heed_arena_take(arena, window, sizeof *room->pos);
     if (wants->observes & HEED_OBSERVES_WEIGHTS)
         room->weight = heed_arena_take(arena, heads * window, most * sizeof(float));
-    room->sum = heed_arena_take(arena, group, most * sizeof(float));
+    room->sum = heed_arena_take(arena, most, sizeof(float));
     room->top_weight = heed_arena_take(arena, group * (size_t)session->chunk, top);
     room->top_key = heed_arena_take(arena, group * (size_t)session->chunk, top);
     room->ones = heed_arena_take(arena, most, sizeof *room->ones);

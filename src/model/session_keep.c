@@ -53,6 +53,19 @@ static int64_t out_of_reach(const heed_session *session, int64_t l, int64_t sequ
     return to > *from ? to - *from : 0;
 }
 
+/* to [count] = rows [heads][stride] summed, a stretch at a time that stays in the cache. */
+static void add_heads(const float *rows, int64_t heads, int64_t stride, int64_t count, float *restrict to)
+{
+    enum { STRETCH = 1024 };
+    for (int64_t j0 = 0; j0 < count; j0 += STRETCH) {
+        const int64_t n = count - j0 < STRETCH ? count - j0 : STRETCH;
+        memcpy(to + j0, rows + j0, (size_t)n * sizeof *to);
+        for (int64_t h = 1; h < heads; h++)
+            for (int64_t j = j0; j < j0 + n; j++)
+                to[j] += rows[h * stride + j];
+    }
+}
+
 void heed_session_observe(heed_session *session, int64_t l, const heed_piece *piece, int64_t queries)
 {
     const heed_session_layer *layer = &session->layer[l];
@@ -71,9 +84,6 @@ void heed_session_observe(heed_session *session, int64_t l, const heed_piece *pi
                           .top = (int)top};
         for (int64_t h = 0; h < group; h++) {
             const int64_t head = g * group + h;
-            if (kind->with & HEED_WITH_KEY_SUMS)
-                memcpy(room->sum + h * list->count, capture->key_sums + head * kind->most,
-                       (size_t)list->count * sizeof(float));
             if (!(kind->with & HEED_WITH_TOP))
                 continue;
             const size_t bytes = (size_t)(piece->count * top) * sizeof(float);
@@ -81,8 +91,10 @@ void heed_session_observe(heed_session *session, int64_t l, const heed_piece *pi
                    bytes);
             memcpy(room->top_key + h * piece->count * top, capture->top_key + head * queries * top, bytes);
         }
-        if (kind->with & HEED_WITH_KEY_SUMS)
+        if (kind->with & HEED_WITH_KEY_SUMS) {
+            add_heads(capture->key_sums + g * group * kind->most, group, kind->most, list->count, room->sum);
             seen.sum = room->sum;
+        }
         if (kind->with & HEED_WITH_TOP) {
             seen.top_weight = room->top_weight;
             seen.top_key = room->top_key;

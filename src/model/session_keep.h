@@ -27,7 +27,7 @@ typedef struct heed_keep_room {
     float *attended;      /* and what they read */
     int32_t *place, *pos; /* [window] of these queries: in the text; as they are compared */
     float *weight;        /* [heads][window][most] */
-    float *sum;           /* [group][most] */
+    float *sum;           /* [most] */
     float *top_weight;    /* [group][chunk][top] */
     int32_t *top_key;
     float *ones;     /* [most] masses of keys that stand for themselves */

@@ -77,8 +77,7 @@ static void sums(const layer *l, int g, const judge_history *history, double age
         for (int64_t j = 0; j < seen.count; j++) {
             for (int64_t i = 0; i < seen.queries; i++)
                 score[j] *= ageing;
-            for (int h = 0; h < seen.group; h++)
-                score[j] += seen.sum[h * seen.count + j];
+            score[j] += seen.sum[j];
         }
         layer_unsee(&seen);
     }

@@ -197,11 +197,11 @@ heed_seen layer_see(const layer *l, int g, int64_t queries, uint64_t seed)
     const int top = l->chain[g].top;
     const int64_t rows = held->group * queries;
     test_random random = {seed + (uint64_t)g};
-    float *sum = array(held->group * held->count, sizeof *sum);
+    float *sum = array(held->count, sizeof *sum);
     int32_t *key = array(rows * top, sizeof *key);
     float *weight = array(rows * top, sizeof *weight);
     for (int64_t i = 0; i < held->group * held->count; i++)
-        sum[i] = (float)random_whole(&random, 0, 40) / 8;
+        sum[i % held->count] += (float)random_whole(&random, 0, 40) / 8;
     for (int64_t i = 0; i < rows * top; i++) {
         key[i] = (int32_t)random_whole(&random, -1, held->count - 1);
         weight[i] = (float)random_uniform(&random);

@@ -85,14 +85,14 @@ static void add_token(stream *s, const float *key, const float *value)
 
 static void observe(stream *s)
 {
-    float sum[STREAM_GROUP * STREAM_MOST], strong[STREAM_GROUP * STREAM_TOP];
+    float sum[STREAM_MOST] = {0}, strong[STREAM_GROUP * STREAM_TOP];
     int32_t top[STREAM_GROUP * STREAM_TOP];
     for (int h = 0; h < STREAM_GROUP; h++) {
         bool taken[STREAM_MOST] = {0};
         memset(s->out[h], 0, sizeof s->out[h]);
         attend(s, s->query[h][s->queries - 1], s->query_pos[s->queries - 1], s->weight[h]);
         for (int64_t j = 0; j < s->count; j++) {
-            sum[h * s->count + j] = (float)s->weight[h][j];
+            sum[j] += (float)s->weight[h][j];
             for (int d = 0; d < STREAM_DIM; d++)
                 s->out[h][d] += s->weight[h][j] * s->value[j * STREAM_DIM + d];
         }

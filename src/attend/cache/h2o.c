@@ -13,7 +13,7 @@ enum { RECENT = HEED_OWN_ARG, AGEING };
 static void observe(const heed_form_state *form, const heed_seen *seen, float *state, int64_t stride)
 {
     const float ageing = powf(heed_arg_float(form, AGEING), (float)seen->queries);
-    for (int64_t j = 0; j < seen->count; j++)
+    for (int64_t j = 0; ageing != 1.0f && j < seen->count; j++)
         state[j * stride] *= ageing;
     heed_add_sums(seen, state, stride);
 }

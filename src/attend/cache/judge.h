@@ -121,9 +121,13 @@ static inline float heed_lot(uint64_t seed, const heed_held *held, int32_t pos)
 /* state[0] of every key takes in what all heads that share it gave. */
 static inline void heed_add_sums(const heed_seen *seen, float *state, int64_t stride)
 {
-    for (int h = 0; h < seen->group; h++)
+    if (stride == 1) { /* the usual case, a vector at a time */
         for (int64_t j = 0; j < seen->count; j++)
-            state[j * stride] += seen->sum[h * seen->count + j];
+            state[j] += seen->sum[j];
+        return;
+    }
+    for (int64_t j = 0; j < seen->count; j++)
+        state[j * stride] += seen->sum[j];
 }
 
 #endif

@@ -118,6 +118,42 @@ static void sweep_listed(const ending *e, int h, int64_t piece, const heed_captu
     }
 }
 
+/* What the weights of a piece, of row r, are still to be multiplied with. */
+static float lacking(const ending *e, int64_t piece, int r)
+{
+    return e->work->end[r].scale * (e->exponential ? factor_of(e, piece, r) : 1.0f);
+}
+
+/* sums [keys] of one piece: final weights of row r, in place of what is there or added to it. */
+static void sum_piece(const ending *e, int64_t piece, int r, bool first, float *sums)
+{
+    const heed_decode_group *group = e->group;
+    const int64_t end = (piece + 1) * HEED_PIECE < group->keys ? (piece + 1) * HEED_PIECE : group->keys;
+    const float lacks = group->begun[piece] ? lacking(e, piece, r) : 0.0f;
+    for (int64_t key0 = piece * HEED_PIECE; key0 < end; key0 += HEED_KEYS) {
+        const int64_t b = key0 / HEED_KEYS;
+        const int cols = end - key0 < HEED_KEYS ? (int)(end - key0) : HEED_KEYS;
+        float *restrict to = sums + key0;
+        if (first)
+            memset(to, 0, (size_t)cols * sizeof *to);
+        if (!group->begun[piece] || !heed_decode_seen(e->sizes, group, b))
+            continue;
+        const float factor = group->later[r * e->sizes->tiles + b] * lacks;
+        const float *weight = group->kept + (r * e->sizes->blocks + b) * HEED_KEYS;
+        for (int j = 0; j < cols; j++)
+            to[j] += heed_final_weight(weight[j], factor);
+    }
+}
+
+/* Where nobody asks for more of head h than what keys received: kept weights are read once and left alone. */
+static void sum_keys(const ending *e, int h, float *sums)
+{
+    const heed_decode_group *group = e->group;
+    for (int64_t piece = 0; piece * HEED_PIECE < group->keys; piece++)
+        for (int i = 0; i < group->queries; i++)
+            sum_piece(e, piece, h * group->queries + i, group->query0 + i == 0, sums);
+}
+
 /* Final weights of head h: what was kept, times all that came later. */
 static void sweep_head(const ending *e, int h)
 {
@@ -139,6 +175,13 @@ static void sweep_head(const ending *e, int h)
         to.entropy = capture->entropy + at;
     if (capture->sink && (!capture->sink_heads || capture->sink_heads[head]))
         to.sink = capture->sink;
+    const bool sums_only = !to.entropy && !to.sink && !capture->top_weight;
+    if (!group->reads && to.key_sums && sums_only) {
+        sum_keys(e, h, to.key_sums);
+        return;
+    }
+    if (to.key_sums && group->query0 == 0)
+        memset(to.key_sums, 0, (size_t)group->keys * sizeof *to.key_sums);
     for (int64_t piece = 0; group->reads && piece < e->sizes->pieces; piece++)
         if (group->begun[piece])
             sweep_listed(e, h, piece, &to);
@@ -151,8 +194,7 @@ static void sweep_head(const ending *e, int h)
         }
         const int cols = group->keys - key0 < HEED_KEYS ? (int)(group->keys - key0) : HEED_KEYS;
         for (int r = row0; r < row0 + group->queries; r++) {
-            float factor = group->later[r * e->sizes->tiles + b] * e->work->end[r].scale;
-            factor *= e->exponential ? factor_of(e, piece, r) : 1.0f;
+            const float factor = group->later[r * e->sizes->tiles + b] * lacking(e, piece, r);
             float *weight = group->kept + (r * blocks + b) * HEED_KEYS;
             for (int j = 0; j < HEED_KEYS; j++)
                 weight[j] = heed_final_weight(weight[j], factor);

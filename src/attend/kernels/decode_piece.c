@@ -255,10 +255,11 @@ static void keep_weights(const heed_passing *p, const heed_part *at, bool closed
     const heed_decode_group *group = p->group;
     const int64_t blocks = p->sizes->blocks, b = block_of(at);
     const int count = group->reads ? at->real : at->count;
+    const bool whole = group->reads || count == HEED_KEYS; /* nothing of the block is left out */
     for (int r = 0; r < group->rows; r++) {
         float *to = group->kept + r * blocks * HEED_KEYS;
         to += group->reads ? at->place : b * HEED_KEYS;
-        for (int j = 0; !group->reads && j < HEED_KEYS; j++)
+        for (int j = 0; !whole && j < HEED_KEYS; j++)
             to[j] = HEED_CLOSED_WEIGHT;
         to += at->first;
         memcpy(to, p->work->score + r * HEED_KEYS, (size_t)count * sizeof(float));
