@@ -203,10 +203,44 @@ static void load_channels(const parts *p, int64_t first, int64_t count, int64_t 
     }
 }
 
+/* Eight codes fill `bits` bytes, which are taken apart as one word. */
+static inline void load_eights(const uint8_t *data, int64_t eights, const int bits, float low, float scale,
+                               float *row)
+{
+    const uint64_t mask = (1u << bits) - 1;
+    for (int64_t i = 0; i < eights; i++, data += bits, row += 8) {
+        uint64_t word = 0;
+        for (int b = 0; b < bits; b++)
+            word |= (uint64_t)data[b] << 8 * b;
+        for (int c = 0; c < 8; c++)
+            row[c] = low + scale * (float)(int32_t)(word >> c * bits & mask);
+    }
+}
+
+/* Each number of bits gets a copy of the loop, in which it is a constant. */
+#define LOAD_EIGHTS(bits)                                                                                    \
+    static void load_eights_##bits(const uint8_t *data, int64_t eights, float low, float scale, float *row)  \
+    {                                                                                                        \
+        load_eights(data, eights, bits, low, scale, row);                                                    \
+    }
+LOAD_EIGHTS(1)
+LOAD_EIGHTS(2)
+LOAD_EIGHTS(3)
+LOAD_EIGHTS(4)
+LOAD_EIGHTS(5)
+LOAD_EIGHTS(6)
+LOAD_EIGHTS(7)
+LOAD_EIGHTS(8)
+
+static void (*const eights_of[])(const uint8_t *, int64_t, float, float, float *) = {
+    NULL,          load_eights_1, load_eights_2, load_eights_3, load_eights_4,
+    load_eights_5, load_eights_6, load_eights_7, load_eights_8};
+
 static void load_codes(const uint8_t *data, int64_t dim, int bits, float low, float scale, float *row)
 {
     const unsigned mask = (1u << bits) - 1;
-    for (int64_t c = 0; c < dim; c++) {
+    eights_of[bits](data, dim / 8, low, scale, row);
+    for (int64_t c = dim / 8 * 8; c < dim; c++) {
         const int64_t at = c * bits;
         unsigned n = (unsigned)data[at / 8] >> at % 8;
         if (at % 8 + bits > 8)
@@ -217,12 +251,12 @@ static void load_codes(const uint8_t *data, int64_t dim, int bits, float low, fl
 
 static void load_rows(const parts *p, int64_t first, int64_t count, int64_t dim, float *to, int64_t stride)
 {
-    const uint8_t *data = p->data;
-    int64_t out = 0;
+    int64_t bytes = 0, out = 0;
     for (int64_t j = 0; j < first; j++) {
-        data += row_bytes(dim, p->bits[j]);
+        bytes += row_bytes(dim, p->bits[j]);
         out += p->outliers[j];
     }
+    const uint8_t *data = p->data + bytes;
     for (int64_t j = first; j < first + count; j++) {
         float *row = to + (j - first) * stride;
         if (p->bits[j] == 16)
