@@ -321,6 +321,7 @@ static void values_and_tokens_that_stand_out_stay(void **state)
     form.arg[arg_of(&form, "bits")].number = 2;
     form.arg[arg_of(&form, "tokens")].number = 3;
     form.arg[arg_of(&form, "values")].number = 0.005;
+    form.arg[arg_of(&form, "keys")].number = 1;
     for (int c = 0; c < MOST_DIM; c++)
         m->key[17 * MOST_DIM + c] *= 100; /* more numbers than outliers are */
     m->value[9] = 1000;
@@ -346,6 +347,71 @@ static void values_and_tokens_that_stand_out_stay(void **state)
         check_rows(page, rows, outlier, bits, MOST_DIM);
         free(page);
     }
+    free(m);
+}
+
+/* The page turned round: [MOST_DIM][KEYS]. */
+static void turn(const float *rows, float *to)
+{
+    for (int i = 0; i < KEYS * MOST_DIM; i++)
+        to[i % MOST_DIM * KEYS + i / MOST_DIM] = rows[i];
+}
+
+static void keys_have_a_range_by_channel(void **state)
+{
+    (void)state;
+    made *m = make(7);
+    heed_form_state form = form_of("outliers");
+    form.arg[arg_of(&form, "tokens")].number = 2;
+    form.arg[arg_of(&form, "values")].number = 0.02;
+    for (int j = 0; j < KEYS; j++)
+        m->key[j * MOST_DIM + 5] += 40; /* a mean of its own */
+    for (int c = 0; c < MOST_DIM; c++)
+        m->key[17 * MOST_DIM + c] += 30;
+    void *page = packed(&form, m, false);
+    float read[KEYS * MOST_DIM], some[9 * MOST_DIM], rows[KEYS * MOST_DIM], back[KEYS * MOST_DIM];
+    heed_packed_load(page, 0, KEYS, MOST_DIM, read, MOST_DIM);
+    heed_packed_load(page, 12, 9, MOST_DIM, some, MOST_DIM);
+    assert_memory_equal(some, read + 12 * MOST_DIM, sizeof some);
+    turn(m->key, rows);
+    turn(read, back);
+    int whole = 0, all = (int)(0.02 * KEYS * MOST_DIM + 0.5);
+    uint8_t stays[KEYS];
+    for (int j = 0; j < KEYS; j++) {
+        int same = 0;
+        for (int c = 0; c < MOST_DIM; c++)
+            same += read[j * MOST_DIM + c] == half(m->key[j * MOST_DIM + c]);
+        stays[j] = same == MOST_DIM;
+        whole += stays[j];
+    }
+    assert_true(stays[17]);
+    assert_int_equal(whole, 2);
+    for (int c = 0; c < MOST_DIM; c++) {
+        const float *row = rows + c * KEYS;
+        const int share = (c + 1) * all / MOST_DIM - c * all / MOST_DIM;
+        uint8_t outlier[KEYS];
+        for (int j = 0; j < KEYS; j++) {
+            int below = 0, above = 0;
+            for (int i = 0; i < KEYS; i++) {
+                below += !stays[i] && row[i] < row[j];
+                above += !stays[i] && row[i] > row[j];
+            }
+            outlier[j] = stays[j] || below < share - share / 2 || above < share / 2;
+        }
+        for (int j = 0; j < KEYS; j++) {
+            const double right = coded(row, outlier, KEYS, 3, j),
+                         step = 12.0 / 7; /* a tie may go either way */
+            if (fabs(back[c * KEYS + j] - right) > 1e-5 &&
+                !(fabs(back[c * KEYS + j] - row[j]) < 0.501 * step))
+                fail_msg("channel %d, key %d: %g, not %g", c, j, back[c * KEYS + j], right);
+        }
+    }
+    const size_t bytes = heed_packed_columns_bytes(KEYS, MOST_DIM, 3 * MOST_DIM, 164 + 2 * MOST_DIM);
+    assert_int_equal(bytes, form.form->storage->page_bytes(&form, 1, false, KEYS, MOST_DIM));
+    assert_false(heed_packed_is_sound(page, bytes / 2, KEYS, MOST_DIM));
+    ((uint8_t *)page)[6 + 4 * MOST_DIM + 5] = 16; /* bits that columns have none of */
+    assert_false(heed_packed_is_sound(page, bytes, KEYS, MOST_DIM));
+    free(page);
     free(m);
 }
 
@@ -468,6 +534,7 @@ int main(void)
         cmocka_unit_test(bits_come_from_the_allowed_error),
         cmocka_unit_test(the_error_of_what_is_read_is_the_one_allowed),
         cmocka_unit_test(values_and_tokens_that_stand_out_stay),
+        cmocka_unit_test(keys_have_a_range_by_channel),
         cmocka_unit_test(models_read_on_with_packed_pages),
         cmocka_unit_test(what_packed_pages_cannot_do_is_refused),
     };

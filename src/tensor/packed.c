@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CHANNELS = 1, ROWS = 2, HEAD = 3 };
+enum { CHANNELS = 1, ROWS = 2, COLUMNS = 3, HEAD = 3 };
 
 /* The parts of a page. */
 typedef struct parts {
@@ -14,7 +14,8 @@ typedef struct parts {
     uint8_t *bits, *outliers, *data;
 } parts;
 
-static parts parts_of(void *page, int64_t way, int64_t keys, int64_t count)
+/* `lines` are rows or columns. */
+static parts parts_of(void *page, int64_t way, int64_t lines, int64_t count)
 {
     parts p = {.head = page};
     uint16_t *at = p.head + HEAD;
@@ -24,19 +25,19 @@ static parts parts_of(void *page, int64_t way, int64_t keys, int64_t count)
         return p;
     }
     p.minimum = at;
-    p.scale = at + keys;
-    p.bits = (uint8_t *)(at + 2 * keys);
-    p.outliers = p.bits + keys;
-    p.channel = (uint16_t *)(void *)(p.outliers + keys);
+    p.scale = at + lines;
+    p.bits = (uint8_t *)(at + 2 * lines);
+    p.outliers = p.bits + lines;
+    p.channel = (uint16_t *)(void *)(p.outliers + lines);
     p.value = p.channel + count;
     p.data = (uint8_t *)(p.value + count);
     return p;
 }
 
-static parts open_page(const void *page)
+static parts open_page(const void *page, int64_t dim)
 {
     const uint16_t *head = page;
-    return parts_of((void *)(uintptr_t)page, head[0], head[1], head[2]);
+    return parts_of((void *)(uintptr_t)page, head[0], head[0] == COLUMNS ? dim : head[1], head[2]);
 }
 
 size_t heed_packed_channels_bytes(int64_t keys, int64_t channels)
@@ -70,17 +71,34 @@ size_t heed_packed_rows_bytes(int64_t keys, int64_t dim, int64_t bits, int64_t o
     return (size_t)(2 * HEAD + 6 * keys + 4 * outliers + data);
 }
 
+size_t heed_packed_columns_bytes(int64_t keys, int64_t dim, int64_t bits, int64_t outliers)
+{
+    return heed_packed_rows_bytes(dim, keys, bits, outliers);
+}
+
+/* A row of a page, or a column: value c is at[c * step]. */
+typedef struct line {
+    const float *at;
+    const uint8_t *outlier; /* or NULL */
+    int64_t step, length;
+} line;
+
+static bool is_out(const line *l, int64_t c)
+{
+    return l->outlier && l->outlier[c * l->step];
+}
+
 /* Least and greatest value that count, as f16 minimum and scale. */
-static void fit(const float *row, const uint8_t *outlier, int64_t dim, int bits, uint16_t *minimum,
-                uint16_t *scale)
+static void fit(const line *l, int bits, uint16_t *minimum, uint16_t *scale)
 {
     float low = INFINITY, high = -INFINITY, odd = 0.0f;
-    for (int64_t c = 0; c < dim; c++) {
-        if (outlier && outlier[c])
+    for (int64_t c = 0; c < l->length; c++) {
+        const float x = l->at[c * l->step];
+        if (is_out(l, c))
             continue;
-        low = row[c] < low ? row[c] : low;
-        high = row[c] > high ? row[c] : high;
-        odd += row[c] * 0.0f;
+        low = x < low ? x : low;
+        high = x > high ? x : high;
+        odd += x * 0.0f;
     }
     low = low <= high ? low : 0.0f;
     high = low <= high ? high : low;
@@ -91,12 +109,12 @@ static void fit(const float *row, const uint8_t *outlier, int64_t dim, int bits,
     *scale = finite ? *scale : 0x7e00u;
 }
 
-static void put_codes(const float *row, int64_t dim, int bits, float low, float scale, uint8_t *to)
+static void put_codes(const line *l, int bits, float low, float scale, uint8_t *to)
 {
     const float most = (float)((1 << bits) - 1), inverse = scale > 0.0f ? 1.0f / scale : 0.0f;
-    memset(to, 0, (size_t)row_bytes(dim, bits));
-    for (int64_t c = 0; c < dim; c++) {
-        const float x = (row[c] - low) * inverse + 0.5f;
+    memset(to, 0, (size_t)row_bytes(l->length, bits));
+    for (int64_t c = 0; c < l->length; c++) {
+        const float x = (l->at[c * l->step] - low) * inverse + 0.5f;
         const unsigned n = (unsigned)(x > 0.0f ? x < most ? x : most : 0.0f);
         const int64_t at = c * bits;
         to[at / 8] |= (uint8_t)(n << at % 8);
@@ -105,42 +123,67 @@ static void put_codes(const float *row, int64_t dim, int bits, float low, float 
     }
 }
 
-void heed_pack_rows(const float *rows, int64_t keys, int64_t dim, const uint8_t *bits, const uint8_t *outlier,
-                    void *to)
+static void put_halves(const line *l, uint8_t *to)
 {
+    for (int64_t c = 0; c < l->length; c++) {
+        const uint16_t half = heed_f16_from_float(l->at[c * l->step]);
+        memcpy(to + 2 * c, &half, sizeof half);
+    }
+}
+
+/* Line i: its outliers from number `done` on, and its codes. Returns the outliers there are by now. */
+static int64_t put_line(const parts *p, int64_t i, const line *l, int bits, int64_t done, uint8_t *data)
+{
+    p->bits[i] = (uint8_t)bits;
+    p->outliers[i] = 0;
+    p->minimum[i] = p->scale[i] = 0;
+    if (bits == 16) {
+        put_halves(l, data);
+        return done;
+    }
+    for (int64_t c = 0; c < l->length; c++) {
+        if (!is_out(l, c))
+            continue;
+        p->channel[done] = (uint16_t)c;
+        p->value[done++] = heed_f16_from_float(l->at[c * l->step]);
+        p->outliers[i]++;
+    }
+    fit(l, bits, &p->minimum[i], &p->scale[i]);
+    put_codes(l, bits, heed_float_from_f16(p->minimum[i]), heed_float_from_f16(p->scale[i]), data);
+    return done;
+}
+
+static void put_lines(int way, const float *rows, int64_t keys, int64_t dim, const uint8_t *bits,
+                      const uint8_t *outlier, void *to)
+{
+    const bool turned = way == COLUMNS;
+    const int64_t lines = turned ? dim : keys, apart = turned ? 1 : dim;
     int64_t all = 0, done = 0;
     for (int64_t i = 0; outlier && i < keys * dim; i++)
-        all += bits[i / dim] < 16 && outlier[i];
-    const parts p = parts_of(to, ROWS, keys, all);
-    p.head[0] = ROWS;
+        all += bits[turned ? i % dim : i / dim] < 16 && outlier[i];
+    const parts p = parts_of(to, way, lines, all);
+    p.head[0] = (uint16_t)way;
     p.head[1] = (uint16_t)keys;
     p.head[2] = (uint16_t)all;
     uint8_t *data = p.data;
-    for (int64_t j = 0; j < keys; j++) {
-        const float *row = rows + j * dim;
-        const uint8_t *out = outlier && bits[j] < 16 ? outlier + j * dim : NULL;
-        p.bits[j] = bits[j];
-        p.outliers[j] = 0;
-        p.minimum[j] = p.scale[j] = 0;
-        for (int64_t c = 0; out && c < dim; c++) {
-            if (!out[c])
-                continue;
-            p.channel[done] = (uint16_t)c;
-            p.value[done++] = heed_f16_from_float(row[c]);
-            p.outliers[j]++;
-        }
-        if (bits[j] == 16)
-            for (int64_t c = 0; c < dim; c++) {
-                const uint16_t half = heed_f16_from_float(row[c]);
-                memcpy(data + 2 * c, &half, sizeof half);
-            }
-        else {
-            fit(row, out, dim, bits[j], &p.minimum[j], &p.scale[j]);
-            put_codes(row, dim, bits[j], heed_float_from_f16(p.minimum[j]), heed_float_from_f16(p.scale[j]),
-                      data);
-        }
-        data += row_bytes(dim, bits[j]);
+    for (int64_t i = 0; i < lines; i++) {
+        const line l = {rows + i * apart, outlier ? outlier + i * apart : NULL, turned ? dim : 1,
+                        turned ? keys : dim};
+        done = put_line(&p, i, &l, bits[i], done, data);
+        data += row_bytes(l.length, bits[i]);
     }
+}
+
+void heed_pack_rows(const float *rows, int64_t keys, int64_t dim, const uint8_t *bits, const uint8_t *outlier,
+                    void *to)
+{
+    put_lines(ROWS, rows, keys, dim, bits, outlier, to);
+}
+
+void heed_pack_columns(const float *rows, int64_t keys, int64_t dim, const uint8_t *bits,
+                       const uint8_t *outlier, void *to)
+{
+    put_lines(COLUMNS, rows, keys, dim, bits, outlier, to);
 }
 
 static bool goes_first(const float *rows, float sign, int32_t a, int32_t b)
@@ -274,11 +317,38 @@ static void load_rows(const parts *p, int64_t first, int64_t count, int64_t dim,
     }
 }
 
+/* Keys first... of every column. */
+static void load_columns(const parts *p, int64_t first, int64_t count, int64_t dim, float *to, int64_t stride)
+{
+    const uint8_t *data = p->data;
+    int64_t out = 0;
+    for (int64_t c = 0; c < dim; c++) {
+        const int bits = p->bits[c];
+        const unsigned mask = (1u << bits) - 1;
+        const float low = heed_float_from_f16(p->minimum[c]), scale = heed_float_from_f16(p->scale[c]);
+        for (int64_t j = 0; j < count; j++) {
+            const int64_t at = (first + j) * bits;
+            unsigned n = (unsigned)data[at / 8] >> at % 8;
+            if (at % 8 + bits > 8)
+                n |= (unsigned)data[at / 8 + 1] << (8 - at % 8);
+            to[j * stride + c] = low + scale * (float)(n & mask);
+        }
+        data += row_bytes(p->head[1], bits);
+        for (int n = 0; n < p->outliers[c]; n++, out++) {
+            const int64_t j = p->channel[out] - first;
+            if (j >= 0 && j < count)
+                to[j * stride + c] = heed_float_from_f16(p->value[out]);
+        }
+    }
+}
+
 void heed_packed_load(const void *page, int64_t first, int64_t count, int64_t dim, float *to, int64_t stride)
 {
-    const parts p = open_page(page);
+    const parts p = open_page(page, dim);
     if (p.head[0] == CHANNELS)
         load_channels(&p, first, count, dim, to, stride);
+    else if (p.head[0] == COLUMNS)
+        load_columns(&p, first, count, dim, to, stride);
     else
         load_rows(&p, first, count, dim, to, stride);
 }
@@ -291,25 +361,31 @@ static bool channels_hold(const uint16_t *channel, int64_t count, int64_t dim)
     return hold;
 }
 
-bool heed_packed_is_sound(const void *page, size_t bytes, int64_t keys, int64_t dim)
+/* Rows or columns, whose tables lie within `bytes`. */
+static bool lines_hold(const parts *p, const void *page, size_t bytes, int64_t lines, int64_t length)
 {
-    const uint16_t *head = page;
-    if (bytes < HEAD * sizeof *head || head[1] != keys || (head[0] != CHANNELS && head[0] != ROWS))
-        return false;
-    const parts p = open_page(page);
-    if (head[0] == CHANNELS)
-        return head[2] <= dim && heed_packed_channels_bytes(keys, head[2]) <= bytes &&
-               channels_hold(p.channel, head[2], dim);
-    if (heed_packed_rows_bytes(keys, dim, 0, head[2]) > bytes)
-        return false;
     int64_t outliers = 0;
     size_t data = 0;
     bool sound = true;
-    for (int64_t j = 0; j < keys; j++) {
-        sound &= (p.bits[j] >= 1 && p.bits[j] <= 8) || p.bits[j] == 16;
-        data += (size_t)row_bytes(dim, p.bits[j]);
-        outliers += p.outliers[j];
+    for (int64_t i = 0; i < lines; i++) {
+        sound &= (p->bits[i] >= 1 && p->bits[i] <= 8) || (p->bits[i] == 16 && p->head[0] == ROWS);
+        data += (size_t)row_bytes(length, p->bits[i]);
+        outliers += p->outliers[i];
     }
-    return sound && outliers == head[2] && channels_hold(p.channel, outliers, dim) &&
-           (size_t)(p.data - (const uint8_t *)page) + data <= bytes;
+    return sound && outliers == p->head[2] && channels_hold(p->channel, outliers, length) &&
+           (size_t)(p->data - (const uint8_t *)page) + data <= bytes;
+}
+
+bool heed_packed_is_sound(const void *page, size_t bytes, int64_t keys, int64_t dim)
+{
+    const uint16_t *head = page;
+    if (bytes < HEAD * sizeof *head || head[1] != keys || head[0] < CHANNELS || head[0] > COLUMNS)
+        return false;
+    const parts p = open_page(page, dim);
+    if (head[0] == CHANNELS)
+        return head[2] <= dim && heed_packed_channels_bytes(keys, head[2]) <= bytes &&
+               channels_hold(p.channel, head[2], dim);
+    const int64_t lines = head[0] == COLUMNS ? dim : keys, length = head[0] == COLUMNS ? keys : dim;
+    return heed_packed_rows_bytes(lines, length, 0, head[2]) <= bytes &&
+           lines_hold(&p, page, bytes, lines, length);
 }

@@ -13,6 +13,9 @@
  *     way, keys, outliers [u16]; minimum [keys] f16, scale [keys] f16, bits [keys] u8, outliers [keys] u8 of
  *     each row; channel [outliers] u16, value [outliers] f16; then rows of ceil(dim bits / 8) bytes, lowest
  *     bits first
+ *
+ * Columns: the same of the page turned round, so that a channel has a least and a greatest value over the
+ * keys: minimum, scale, bits and outliers are [dim], `channel` is a key, and rows are those of channels.
  */
 #ifndef HEED_TENSOR_PACKED_H
 #define HEED_TENSOR_PACKED_H
@@ -32,6 +35,11 @@ size_t heed_packed_rows_bytes(int64_t keys, int64_t dim, int64_t bits, int64_t o
  * that are not finite or beyond f16 reads back as NaN where they are no outliers. */
 void heed_pack_rows(const float *rows, int64_t keys, int64_t dim, const uint8_t *bits, const uint8_t *outlier,
                     void *to);
+
+/* The same of columns: bits [dim], 1 to 8. */
+size_t heed_packed_columns_bytes(int64_t keys, int64_t dim, int64_t bits, int64_t outliers);
+void heed_pack_columns(const float *rows, int64_t keys, int64_t dim, const uint8_t *bits,
+                       const uint8_t *outlier, void *to);
 
 /* Marks the `count` values of [keys][dim] that are farthest out: the lowest half (rounded up) and the
  * highest, of equal ones the earlier. order: room for keys dim numbers. */
