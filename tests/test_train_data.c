@@ -485,6 +485,34 @@ static void check_texture(const heed_data *data, int64_t n)
     assert_int_equal(target[n - 1], 2 + period);
 }
 
+/* A reply fits when all that its words name stands in the context, which is part 0. */
+static void check_replies(const heed_data *data, int64_t n)
+{
+    const int64_t context = data->arg[0], length = data->arg[2];
+    for (int64_t i = context; i < n; i += length) {
+        int64_t found = 0;
+        for (int64_t j = i; j < i + length; j++) {
+            assert_int_equal(data->task->part(data->arg, j), 1 + (i - context) / length);
+            for (int64_t c = 0; c < context; c++)
+                found += token[c] == token[j] - data->arg[3];
+        }
+        assert_int_equal(target[i + length - 1], 2 * data->arg[3] + (found == length));
+    }
+    assert_int_equal(data->task->part(data->arg, context - 1), 0);
+}
+
+/* On a beat stands the note of the skeleton, else two above the one before; the part is that of the beat. */
+static void check_tune(const heed_data *data, int64_t n)
+{
+    const int64_t notes = data->arg[2], beats = n / (notes + 1);
+    assert_int_equal(token[beats], 24);
+    for (int64_t i = 0; i < notes * beats; i++) {
+        assert_int_equal(target[beats + i], i % notes ? (target[beats + i - 1] + 2) % 24 : token[i / notes]);
+        assert_int_equal(data->task->part(data->arg, beats + i), data->task->part(data->arg, i / notes));
+        assert_int_equal(data->task->part(data->arg, beats + i), i / notes / data->arg[1]);
+    }
+}
+
 static void answers_are_right(void **state)
 {
     (void)state;
@@ -530,6 +558,10 @@ static void answers_are_right(void **state)
     for_all("rows(length=9, period=8, symbols=2, noise=100)", check_rows);
     for_all("texture", check_texture);
     for_all("texture(side=12, periods=8)", check_texture);
+    for_all("replies", check_replies);
+    for_all("replies(context=5, replies=3, length=5, symbols=6)", check_replies);
+    for_all("tune", check_tune);
+    for_all("tune(phrases=1, beats=3, notes=1)", check_tune);
 }
 
 static void sequences_belong_to_seed_and_number(void **state)
@@ -562,6 +594,8 @@ static void wrong_tasks_are_refused_with_the_nearest(void **state)
         {"copy(1, 2, 3)", "only 2 arguments"},
         {"recall(20, 10)", "at least as many symbols as pairs"},
         {"regression(prime=9)", "prime number"},
+        {"replies(length=17)", "no longer than the context"},
+        {"replies(symbols=16)", "more symbols than the context"},
         {"blocks(size=16)", "more symbols than a block has"},
         {"rows(period=64)", "length must be above the period"},
         {"texture(side=4, periods=4)", "periods must be below the side"},

@@ -25,7 +25,8 @@ static heed_status make_inputs(heed_pass *p)
         return heed_fail(HEED_INVALID,
                          "attention: texts of different lengths are padded, and tokens would see that; "
                          "make segments a factor of where");
-    const bool padded = of->base ? !of->base->config.causal : strstr(m->spec, "segments") != NULL;
+    const bool padded = of->base ? !of->base->config.causal
+                                 : strstr(m->spec, "segments") != NULL || strstr(m->spec, "arrow") != NULL;
     if (padded || m->encoder_layers > 0)
         p->nodes.segments = heed_nn_input(p->graph, HEED_I32, 2, shape);
     p->targets = heed_nn_input(p->graph, HEED_I32, 2, asked);
@@ -123,12 +124,16 @@ static void fill_weights(const heed_pass *p, int64_t row, int64_t length)
         weight[i] = i >= count ? 0.0f : last ? (i == count - 1 ? 1.0f : 0.0f) : 1.0f / (float)count;
 }
 
-/* 0 where the text is, 1 where padding is. */
-static void fill_segments(const heed_pass *p, heed_variable node, int64_t row, int64_t size, int64_t length)
+/* Of a task with parts, which a place is of, `before` places behind its start; else 0 where the text is, 1
+ * where padding is. */
+static void fill_segments(const heed_pass *p, heed_variable node, int64_t row, int64_t size, int64_t length,
+                          int64_t before)
 {
     int32_t *segment = (int32_t *)heed_graph_data(p->graph, node) + row * size;
+    const heed_data *data = p->of->data;
     for (int64_t i = 0; i < size; i++)
-        segment[i] = i >= (length > 0 ? length : 1);
+        segment[i] = data->task && data->task->part ? data->task->part(data->arg, before + i)
+                                                    : i >= (length > 0 ? length : 1);
 }
 
 static void fill_source(const heed_pass *p, int64_t b)
@@ -138,7 +143,7 @@ static void fill_source(const heed_pass *p, int64_t b)
         return;
     memcpy((int32_t *)heed_graph_data(p->graph, p->nodes.source) + b * size, p->example.source,
            (size_t)size * sizeof(int32_t));
-    fill_segments(p, p->nodes.source_segments, b, size, p->example.source_length);
+    fill_segments(p, p->nodes.source_segments, b, size, p->example.source_length, 0);
 }
 
 /* Grey values, or those of each channel, from -1 to 1. */
@@ -167,7 +172,8 @@ static void fill_row(const heed_pass *p, int64_t b, int64_t r)
     /* a decoder's own tokens are all of one segment, which is the encoder's text too */
     if (p->nodes.segments >= 0)
         fill_segments(p, p->nodes.segments, row, context,
-                      p->of->model->encoder_layers > 0 ? context : p->example.length[r]);
+                      p->of->model->encoder_layers > 0 ? context : p->example.length[r],
+                      p->of->model->encoder_layers > 0 ? p->of->data->source_context - 1 : 0);
 }
 
 void heed_pass_fill(heed_pass *p, bool held_out, int64_t first, int64_t last)

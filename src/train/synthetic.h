@@ -31,6 +31,8 @@ struct heed_synthetic {
     int64_t (*vocabulary)(const int64_t *arg);
     int64_t (*length)(const int64_t *arg);
     void (*make)(const int64_t *arg, heed_draw *draw, int32_t *token, int32_t *target);
+    /* Which part of the sequence a place is of, for `where=segments` and the like; NULL: all are of one. */
+    int32_t (*part)(const int64_t *arg, int64_t place);
     const char *(*wrong)(const int64_t *arg); /* why arguments do not go together; NULL: they do */
     int64_t (*yes)(const int64_t *arg); /* of answers that are no or yes: the token of yes; NULL: of others */
 };
