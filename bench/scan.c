@@ -174,7 +174,7 @@ static ONE_BY_ONE void plain_slots(const plain_head *h, int64_t t, float keys[DI
 static double plain_loop(const scan_data *d, plain_kind kind)
 {
     static float state[2][DIM][DIM];
-    const double start = heed_seconds();
+    const double start = heed_processor_seconds();
     for (int64_t n = 0; n < HEADS; n++) {
         const int64_t row = n * PLAIN_TOKENS, at = row * DIM;
         const plain_head h = {d->rows[0] + at, d->rows[1] + at,  d->rows[2] + at,  d->rows[3] + at,
@@ -188,26 +188,30 @@ static double plain_loop(const scan_data *d, plain_kind kind)
             else
                 plain_decay(&h, t, kind == VECTOR, state[0]);
     }
-    return heed_seconds() - start;
+    return heed_processor_seconds() - start;
 }
 
 typedef struct measured {
     const char *spec;
     int64_t tokens, floats; /* of the state */
-    double seconds;
-    double first; /* nanoseconds a token of the shortest text */
-    double plain; /* seconds of the plain loop; 0: not measured */
+    double seconds, cpu;    /* of processor time, which neighbours of the machine do not lengthen */
+    double first;           /* that of the shortest text, in nanoseconds a token and head */
+    double plain;           /* that of the plain loop; 0: not measured */
 } measured;
 
 static void print(const bench_options *o, const measured *m)
 {
-    const double each = m->seconds / (double)(m->tokens * HEADS) * 1e9, plain = m->plain / m->seconds;
+    const double tokens = (double)(m->tokens * HEADS), each = m->cpu / tokens * 1e9;
+    const double alone = m->plain / m->cpu, together = alone * (double)o->threads;
     const double bytes = (double)m->floats * sizeof(float);
     if (!o->json) {
-        printf("%-17s %8lld tokens %7.1f ns a token and head, %.2f times that of %lld; state %.0f bytes",
-               m->spec, (long long)m->tokens, each, each / m->first, (long long)lengths[0], bytes);
+        printf(
+            "%-17s %8lld tokens %7.1f ns of processor time a token and head (%.1f of the clock), %.2f times "
+            "that of %lld; state %.0f bytes",
+            m->spec, (long long)m->tokens, each, m->seconds / tokens * 1e9, each / m->first,
+            (long long)lengths[0], bytes);
         if (m->plain > 0)
-            printf("; the plain loop takes %.1f times as long", plain);
+            printf("; the plain loop takes %.1f times as long, %.1f times with all threads", alone, together);
         puts("");
         return;
     }
@@ -215,10 +219,11 @@ static void print(const bench_options *o, const measured *m)
     cJSON_AddStringToObject(line, "bench", "scan");
     cJSON_AddStringToObject(line, "work", m->spec);
     cJSON_AddNumberToObject(line, "tokens", (double)m->tokens);
-    cJSON_AddNumberToObject(line, "nanoseconds", each);
+    cJSON_AddNumberToObject(line, "nanoseconds", m->seconds / tokens * 1e9);
+    cJSON_AddNumberToObject(line, "processor_nanoseconds", each);
     cJSON_AddNumberToObject(line, "state_bytes", bytes);
     if (m->plain > 0)
-        cJSON_AddNumberToObject(line, "plain_loop", plain);
+        cJSON_AddNumberToObject(line, "plain_loop", together);
     char *text = cJSON_PrintUnformatted(line);
     if (text)
         puts(text);
@@ -226,29 +231,30 @@ static void print(const bench_options *o, const measured *m)
     cJSON_Delete(line);
 }
 
-/* The best of the rounds, in seconds; below 0 after a failure. */
-static double time_spec(const bench_options *o, const char *spec, const scan_data *d, int64_t tokens,
-                        int64_t *floats)
+/* The best of the rounds. */
+static heed_status time_spec(const bench_options *o, const scan_data *d, measured *m)
 {
     const heed_scan_problem problem = {.batch = 1,
                                        .heads = HEADS,
-                                       .tokens = tokens,
+                                       .tokens = m->tokens,
                                        .dim = DIM,
                                        .threads = (int)o->threads,
                                        .isa = (heed_isa)o->isa};
     heed_scan_plan *plan;
-    double best = INFINITY;
-    if (heed_scan_create(&plan, spec, &problem))
-        return -1;
+    heed_status status = heed_scan_create(&plan, m->spec, &problem);
+    if (status)
+        return status;
     const heed_scan_tensors t = read_by(plan, d);
-    *floats = heed_scan_state_floats(plan);
-    for (int64_t round = 0; round < o->rounds && best >= 0; round++) {
-        const double start = heed_seconds();
-        const heed_status status = heed_scan(plan, &t);
-        best = status ? -1 : fmin(best, heed_seconds() - start);
+    m->floats = heed_scan_state_floats(plan);
+    m->seconds = m->cpu = INFINITY;
+    for (int64_t round = 0; round < o->rounds && !status; round++) {
+        const double start = heed_seconds(), cpu = heed_processor_seconds();
+        status = heed_scan(plan, &t);
+        m->seconds = fmin(m->seconds, heed_seconds() - start);
+        m->cpu = fmin(m->cpu, heed_processor_seconds() - cpu);
     }
     heed_scan_free(plan);
-    return best;
+    return status;
 }
 
 int bench_scan(const bench_options *o)
@@ -266,10 +272,9 @@ int bench_scan(const bench_options *o)
             measured m = {.spec = forms[s].spec, .tokens = lengths[n]};
             if (o->only && !strstr(m.spec, o->only))
                 continue;
-            m.seconds = time_spec(o, m.spec, &d, m.tokens, &m.floats);
-            fine = m.seconds >= 0;
+            fine = time_spec(o, &d, &m) == HEED_OK;
             if (n == 0)
-                first[s] = m.seconds / (double)(lengths[0] * HEADS) * 1e9;
+                first[s] = m.cpu / (double)(lengths[0] * HEADS) * 1e9;
             m.first = first[s];
             if (m.tokens == PLAIN_TOKENS)
                 m.plain = plain_loop(&d, forms[s].plain);
