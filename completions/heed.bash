@@ -3,7 +3,7 @@
 _heed()
 {
     local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]} command=${COMP_WORDS[1]}
-    local commands="attend scan explain forms random info convert tokenize run logits perplexity compare eval tune calibrate patterns limits embed map cache train finetune predict recipe sculpt bench help"
+    local commands="attend scan explain forms random info convert tokenize run logits perplexity compare eval tune calibrate patterns limits embed map cache train finetune predict recipe sculpt denoise bench help"
     COMPREPLY=()
 
     if ((COMP_CWORD == 1)); then
@@ -109,6 +109,10 @@ _heed()
         ;;
     tune)
         COMPREPLY=($(compgen -W "--model --budget --method --policy --type --length --seed --trials --apart --resume --heads --exact --threads --json --help" -- "$word"))
+        ;;
+    denoise)
+        COMPREPLY=($(compgen -W "--steps --guidance --reuse --count --label --seed --output --threads --json --help" -- "$word"))
+        [[ $word == -* ]] || COMPREPLY=($(compgen -d -- "$word"))
         ;;
     calibrate)
         COMPREPLY=($(compgen -W "--model --attention --output --tokens --window --exact --threads --parse-special --json --help" -- "$word"))

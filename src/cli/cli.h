@@ -73,7 +73,7 @@ typedef struct cli_command {
 extern const cli_command cli_attend, cli_scan, cli_explain, cli_forms, cli_random, cli_info_command,
     cli_convert, cli_tokenize, cli_logits, cli_perplexity, cli_embed, cli_run, cli_compare, cli_map,
     cli_cache, cli_eval, cli_tune, cli_train, cli_predict, cli_finetune, cli_recipe, cli_sculpt,
-    cli_calibrate, cli_patterns, cli_limits, cli_help;
+    cli_calibrate, cli_patterns, cli_limits, cli_denoise, cli_help;
 
 /* Ended by NULL. */
 extern const cli_command *const cli_commands[];

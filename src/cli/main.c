@@ -13,7 +13,7 @@ const cli_command *const cli_commands[] = {
     &cli_attend,   &cli_scan,    &cli_explain, &cli_forms,  &cli_random,     &cli_info_command, &cli_convert,
     &cli_tokenize, &cli_run,     &cli_compare, &cli_eval,   &cli_tune,       &cli_calibrate,    &cli_patterns,
     &cli_limits,   &cli_map,     &cli_cache,   &cli_logits, &cli_perplexity, &cli_embed,        &cli_train,
-    &cli_finetune, &cli_predict, &cli_recipe,  &cli_sculpt,
+    &cli_finetune, &cli_predict, &cli_recipe,  &cli_sculpt, &cli_denoise,
 #ifdef HEED_BENCH
     &cli_bench,
 #endif

@@ -97,7 +97,7 @@ static const heed_key keys[] = {
          "of data = text: a text, .jsonl or .csv records, tokens as .npy or in safetensors (`tokens`)"),
     TEXT(tokenizer, "bytes", "of data = text: `bytes`, or the path of a model or tokenizer.json"),
     WORD(objective, heed_objective_name, "next",
-         "next, masked, class, distil, span, sequence, contrastive, regression or preference"),
+         "next, masked, class, distil, span, sequence, contrastive, regression, preference or denoise"),
     NUMBER(held_out, 0.1, 0, 0.9, "share of a text, at its end, that evaluation keeps for itself"),
     NUMBER(smoothing, 0, 0, 0.99, "of labels"),
     TEXT(base, "",

@@ -11,12 +11,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const objectives[] = {"next",     "masked",      "class",      "distil",    "span",
-                                         "sequence", "contrastive", "regression", "preference"};
+static const char *const objectives[] = {"next",     "masked",      "class",      "distil",     "span",
+                                         "sequence", "contrastive", "regression", "preference", "denoise"};
 
 const char *heed_objective_name(int i)
 {
     return i >= 0 && i < (int)(sizeof objectives / sizeof *objectives) ? objectives[i] : NULL;
+}
+
+bool heed_objective_has_class(heed_objective objective)
+{
+    return objective == HEED_OBJECTIVE_CLASS || objective == HEED_OBJECTIVE_DENOISE;
 }
 
 bool heed_objective_says_next(heed_objective objective)
@@ -349,7 +354,7 @@ void heed_data_make(const heed_data *data, bool held_out, uint64_t which, int64_
         take_text(data, held_out, &draw, which, context, token, target);
     } else {
         /* a class is the last target: room for all of them lies behind the tokens */
-        if (data->objective == HEED_OBJECTIVE_CLASS)
+        if (heed_objective_has_class(data->objective))
             all = token + context;
         for (int64_t i = 0; i < context; i++) {
             token[i] = 0;
@@ -361,7 +366,7 @@ void heed_data_make(const heed_data *data, bool held_out, uint64_t which, int64_
     }
     if (data->objective == HEED_OBJECTIVE_MASKED)
         heed_data_mask(data, &draw, context, token, target);
-    if (data->objective == HEED_OBJECTIVE_CLASS)
+    if (heed_objective_has_class(data->objective))
         *target = last;
     heed_marks_put(data, whole, token, target);
 }

@@ -20,11 +20,14 @@ typedef enum heed_objective {
     HEED_OBJECTIVE_CONTRASTIVE, /* which text of a batch belongs to which (van den Oord et al.: InfoNCE) */
     HEED_OBJECTIVE_REGRESSION,  /* a number of the whole text */
     HEED_OBJECTIVE_PREFERENCE,  /* one answer rather than another (Rafailov et al.: DPO) */
+    HEED_OBJECTIVE_DENOISE,     /* what of a picture is noise, told what it shows (Ho et al. 2020) */
 } heed_objective;
 
 enum { HEED_SENTINELS = 32 }; /* marks for hidden spans, behind the vocabulary; the last is an end */
 
 const char *heed_objective_name(int i); /* NULL beyond the last */
+/* Whether an example has a class: a task's last answer. */
+bool heed_objective_has_class(heed_objective objective);
 /* Whether a model that learned so expects next tokens. */
 bool heed_objective_says_next(heed_objective objective);
 

@@ -13,7 +13,7 @@ int64_t heed_data_rows(const heed_data *data)
 bool heed_objective_pools(heed_objective objective)
 {
     return objective == HEED_OBJECTIVE_CLASS || objective == HEED_OBJECTIVE_CONTRASTIVE ||
-           objective == HEED_OBJECTIVE_REGRESSION;
+           objective == HEED_OBJECTIVE_REGRESSION || objective == HEED_OBJECTIVE_DENOISE;
 }
 
 /* A text on its way into a row. */

@@ -204,6 +204,13 @@ void heed_losses_make(heed_pass *p, bool train)
     const heed_data *data = p->of->data;
     p->judging = HEED_JUDGE_CLASSES;
     p->scores = p->nodes.logits;
+    if (data->objective == HEED_OBJECTIVE_DENOISE) {
+        p->judging = HEED_JUDGE_NOISE;
+        p->scores = p->denoiser.noise;
+        p->loss = mean_of_all(p->graph, heed_nn_apply(p->graph, HEED_FN_SQUARE,
+                                                      heed_nn_subtract(p->graph, p->scores, p->noise)));
+        return;
+    }
     if (p->weights >= 0) {
         make_pooled(p);
     } else if (data->objective == HEED_OBJECTIVE_PREFERENCE) {

@@ -10,7 +10,8 @@
 static heed_status open_task(const heed_train_config *c, heed_data *data)
 {
     TRY(heed_data_task(data, c->data));
-    if (data->objective > HEED_OBJECTIVE_DISTIL && data->objective != HEED_OBJECTIVE_SEQUENCE)
+    if (data->objective > HEED_OBJECTIVE_DISTIL && data->objective != HEED_OBJECTIVE_SEQUENCE &&
+        data->objective != HEED_OBJECTIVE_DENOISE)
         return heed_fail(HEED_INVALID, "objective = %s needs data = text, not a task",
                          heed_objective_name((int)data->objective));
     return c->model == HEED_MODEL_ENCODER_DECODER ? heed_data_split_task(data) : HEED_OK;

@@ -41,6 +41,15 @@ static heed_status make_inputs(heed_pass *p)
 static void make_model(heed_pass *p)
 {
     const heed_pass_of *of = p->of;
+    if (of->data->objective == HEED_OBJECTIVE_DENOISE) {
+        heed_denoiser_make(p->graph, of->model, HEED_DENOISE_ALL, &p->denoiser);
+        p->nodes.pixels = p->denoiser.pixels;
+        const heed_image *image = &of->model->image;
+        p->noise = heed_nn_input(
+            p->graph, HEED_F32, 3,
+            (int64_t[]){of->model->batch, of->model->context, image->patch * image->patch * image->channels});
+        return;
+    }
     if (!of->base) {
         heed_transformer_make(p->graph, of->model, &p->nodes);
         return;
@@ -176,6 +185,30 @@ static void fill_row(const heed_pass *p, int64_t b, int64_t r)
                       p->of->model->encoder_layers > 0 ? p->of->data->source_context - 1 : 0);
 }
 
+/* A picture of some level of noise, its label (left out in one of ten, so that there is a guess without) and
+ * what is noise in it. */
+static void fill_noise(const heed_pass *p, bool held_out, uint64_t which, int64_t row)
+{
+    const heed_image *image = &p->of->model->image;
+    const int64_t count = image->height * image->width * image->channels;
+    float *pixel = (float *)heed_graph_data(p->graph, p->denoiser.pixels) + row * count,
+          *noise = (float *)heed_graph_data(p->graph, p->noise) + row * count;
+    uint32_t bits[4];
+    const uint64_t stream = which << 1 | held_out;
+    heed_philox_at(p->of->data->seed ^ 0x6e6f697365, stream, 0, bits);
+    const double level = (double)bits[0] * 0x1p-32, signal = heed_denoiser_signal(level),
+                 share = heed_denoiser_noise(level);
+    ((int32_t *)heed_graph_data(p->graph, p->denoiser.label))[row] =
+        !held_out && bits[1] % 10 == 0 ? (int32_t)p->of->model->vocabulary : p->example.target[0];
+    heed_denoiser_level(level, (float *)heed_graph_data(p->graph, p->denoiser.features) +
+                                   row * HEED_DENOISER_FEATURES);
+    for (int64_t i = 0; i < count; i++) {
+        float *at = &pixel[heed_denoiser_place(image, i)];
+        noise[i] = heed_normal_at(p->of->data->seed ^ 0x6e6f697365, stream, (uint64_t)i + 1);
+        *at = (float)(signal * (double)*at + share * (double)noise[i]);
+    }
+}
+
 void heed_pass_fill(heed_pass *p, bool held_out, int64_t first, int64_t last)
 {
     const heed_data *data = p->of->data;
@@ -194,6 +227,8 @@ void heed_pass_fill(heed_pass *p, bool held_out, int64_t first, int64_t last)
         }
         if (there && data->objective == HEED_OBJECTIVE_CONTRASTIVE)
             target[b] = (int32_t)b;
+        if (data->objective == HEED_OBJECTIVE_DENOISE)
+            fill_noise(p, held_out, (uint64_t)(there ? first + b : first), b);
         if (p->numbers >= 0)
             ((float *)heed_graph_data(p->graph, p->numbers))[b] = p->example.number;
         fill_source(p, b);
@@ -244,6 +279,22 @@ static void count_classes(const heed_pass *p, const heed_nn_kernels *kernels, he
     }
 }
 
+static void count_noise(const heed_pass *p, heed_pass_counts *counts)
+{
+    const float *score = heed_graph_data(p->graph, p->scores), *noise = heed_graph_data(p->graph, p->noise);
+    const int32_t *target = heed_graph_data(p->graph, p->targets);
+    const int64_t batch = p->of->config->batch, each = heed_nn_at(p->graph, p->scores)->count / batch;
+    for (int64_t i = 0; i < batch * each; i++) {
+        const double y = (double)noise[i], off = (double)score[i] - y;
+        if (target[i / each] < 0)
+            continue;
+        counts->loss += off * off;
+        counts->sum += y;
+        counts->squares += y * y;
+        counts->targets++;
+    }
+}
+
 void heed_pass_count(const heed_pass *p, const heed_nn_kernels *kernels, heed_pass_counts *counts)
 {
     const float *score = heed_graph_data(p->graph, p->scores);
@@ -253,6 +304,10 @@ void heed_pass_count(const heed_pass *p, const heed_nn_kernels *kernels, heed_pa
     counts->batches++;
     if (p->judging == HEED_JUDGE_CLASSES) {
         count_classes(p, kernels, counts);
+        return;
+    }
+    if (p->judging == HEED_JUDGE_NOISE) {
+        count_noise(p, counts);
         return;
     }
     for (int64_t b = 0; b < p->of->config->batch; b++) {
@@ -279,7 +334,7 @@ void heed_pass_count(const heed_pass *p, const heed_nn_kernels *kernels, heed_pa
 double heed_pass_accuracy(const heed_pass *p, const heed_pass_counts *counts)
 {
     const double n = counts->targets ? (double)counts->targets : NAN;
-    if (p->judging == HEED_JUDGE_NUMBERS)
+    if (p->judging == HEED_JUDGE_NUMBERS || p->judging == HEED_JUDGE_NOISE)
         return 1.0 - counts->loss / (counts->squares - counts->sum * counts->sum / n);
     return (double)counts->right / n;
 }

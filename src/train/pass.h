@@ -2,6 +2,7 @@
 #ifndef HEED_TRAIN_PASS_H
 #define HEED_TRAIN_PASS_H
 
+#include "nn/denoiser.h"
 #include "nn/graph.h"
 #include "train/base.h"
 #include "train/config.h"
@@ -25,6 +26,7 @@ typedef struct heed_pass_of {
 typedef enum heed_judging {
     HEED_JUDGE_CLASSES, /* [..., classes]: targets are one of them each */
     HEED_JUDGE_NUMBERS, /* [batch] what `numbers` should be */
+    HEED_JUDGE_NOISE,   /* [batch, patches, numbers] what `noise` should be */
     HEED_JUDGE_MARGINS, /* [batch] above 0 where the right answer is preferred */
 } heed_judging;
 
@@ -32,11 +34,13 @@ typedef struct heed_pass {
     const heed_pass_of *of;
     heed_graph *graph;
     heed_transformer_nodes nodes;
-    heed_variable last[3]; /* queries, keys and values of the model's last layer */
-    heed_beside beside;    /* what layers give beside their results */
-    heed_variable targets; /* i32; one a token, or one an example */
-    heed_variable weights; /* [rows, context] of tokens in what is made of a whole text; or HEED_NO_INPUT */
-    heed_variable numbers; /* [batch]; or HEED_NO_INPUT */
+    heed_variable last[3];  /* queries, keys and values of the model's last layer */
+    heed_beside beside;     /* what layers give beside their results */
+    heed_variable targets;  /* i32; one a token, or one an example */
+    heed_variable weights;  /* [rows, context] of tokens in what is made of a whole text; or HEED_NO_INPUT */
+    heed_variable numbers;  /* [batch]; or HEED_NO_INPUT */
+    heed_denoiser denoiser; /* of HEED_OBJECTIVE_DENOISE, */
+    heed_variable noise;    /* and what it should find, patch by patch */
     heed_variable scores, loss;
     heed_judging judging;
     int32_t *room; /* for examples */

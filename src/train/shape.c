@@ -11,6 +11,8 @@ static heed_status read_image(const heed_train_config *c, heed_transformer *mode
     heed_image *image = &model->image;
     char behind;
     long long height = 0, width = 0, channels = 1;
+    if (!*c->image && c->objective == HEED_OBJECTIVE_DENOISE)
+        return heed_fail(HEED_INVALID, "objective = denoise needs image, as image = 8x8, and a task");
     if (!*c->image)
         return HEED_OK;
     const int found = sscanf(c->image, "%lldx%lld%c%lld", &height, &width, &behind, &channels);
@@ -25,7 +27,8 @@ static heed_status read_image(const heed_train_config *c, heed_transformer *mode
         return heed_fail(HEED_INVALID, "image = %s has %lld numbers, the data %lld", c->image,
                          height * width * channels, (long long)c->context);
     if (!heed_objective_pools((heed_objective)c->objective) || c->model != HEED_MODEL_DECODER)
-        return heed_fail(HEED_INVALID, "image needs objective = class or regression, and model = decoder");
+        return heed_fail(HEED_INVALID,
+                         "image needs objective = class, regression or denoise, and model = decoder");
     *image = (heed_image){height, width, channels, c->patch};
     model->context = height / c->patch * (width / c->patch);
     return HEED_OK;

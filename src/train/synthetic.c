@@ -11,7 +11,7 @@ extern const heed_synthetic heed_synthetic_copy, heed_synthetic_selective_copy, 
     heed_synthetic_rows, heed_synthetic_texture, heed_synthetic_logs, heed_synthetic_sparse,
     heed_synthetic_scene, heed_synthetic_tones, heed_synthetic_digits, heed_synthetic_salient,
     heed_synthetic_clips, heed_synthetic_denoise, heed_synthetic_odd, heed_synthetic_replies,
-    heed_synthetic_tune;
+    heed_synthetic_tune, heed_synthetic_glyphs;
 
 static const heed_synthetic *const tasks[] = {
     &heed_synthetic_copy,      &heed_synthetic_selective_copy, &heed_synthetic_reversal,
@@ -26,6 +26,7 @@ static const heed_synthetic *const tasks[] = {
     &heed_synthetic_scene,     &heed_synthetic_tones,          &heed_synthetic_digits,
     &heed_synthetic_salient,   &heed_synthetic_clips,          &heed_synthetic_denoise,
     &heed_synthetic_odd,       &heed_synthetic_replies,        &heed_synthetic_tune,
+    &heed_synthetic_glyphs,
 };
 
 const heed_synthetic *heed_synthetic_at(int i)

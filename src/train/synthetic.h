@@ -10,6 +10,7 @@
 #include "base/philox.h"
 
 #include <heed/base.h>
+#include <math.h>
 
 enum { HEED_SYNTHETIC_ARGS = 4 };
 
@@ -46,6 +47,15 @@ static inline int64_t heed_draw_below(heed_draw *draw, int64_t below)
     uint32_t bits[4];
     heed_philox_at(draw->seed, draw->which, draw->place++, bits);
     return (int64_t)(((uint64_t)bits[1] << 32 | bits[0]) % (uint64_t)below);
+}
+
+/* A number of the normal distribution, by its place (Box and Muller). */
+static inline float heed_normal_at(uint64_t seed, uint64_t stream, uint64_t place)
+{
+    uint32_t bits[4];
+    heed_philox_at(seed, stream, place, bits);
+    const double u = ((double)bits[0] + 0.5) * 0x1p-32, angle = (double)bits[1] * 0x1p-32 * 6.283185307179586;
+    return (float)(sqrt(-2.0 * log(u)) * cos(angle));
 }
 
 /* `count` different numbers below `below`, in random order: each number of the first `count` places of a
