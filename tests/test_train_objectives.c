@@ -450,12 +450,37 @@ static void relations_come_nearer_to_those_of_a_teacher(void **state)
     heed_trainer_free(trainer);
 }
 
+/* Every way in which a decoder may read an encoder learns to copy, the first way's other names left aside. */
+static void readers_learn(void **state)
+{
+    (void)state;
+    for (int i = 1; heed_reader_word(i); i++) {
+        char lines[400];
+        heed_train_report first, last;
+        snprintf(
+            lines, sizeof lines,
+            "data = copy(length=4, symbols=4)\nmodel = encoder_decoder\nobjective = sequence\npositions = "
+            "learned\nreader = %s\nlayers = 1\nwidth = 16\nheads = 2\nbatch = 8\nsteps = 120\nrate = "
+            "2e-2\nwarmup = 1\n",
+            heed_reader_word(i));
+        heed_trainer *trainer = start(lines);
+        assert_int_equal(heed_trainer_step(trainer, &first), HEED_OK);
+        for (int step = 1; step < 120; step++)
+            assert_int_equal(heed_trainer_step(trainer, &last), HEED_OK);
+        if (!(last.loss < 0.8 * first.loss))
+            fail_msg("%s: loss %g after %g", heed_reader_word(i), last.loss, first.loss);
+        heed_trainer_free(trainer);
+    }
+}
+
 static void what_does_not_go_together_is_said(void **state)
 {
     (void)state;
     char lines[600];
     static const char *const wrong[][2] = {
         {"objective = class\nattention = position=rope\n", "make segments a factor of where"},
+        {"reader = gmm\n", "reader = gmm is for model = encoder_decoder"},
+        {"reader = gmm\nobjective = sequence\nmodel = encoder_decoder\n", "sees padding"},
         {"objective = preference\n", "preference needs a model to go on from"},
         {"objective = next\nmodel = encoder_decoder\n",
          "model = encoder_decoder learns objective = sequence or span"},
@@ -490,6 +515,7 @@ int main(void)
         cmocka_unit_test(classes_of_pictures_are_learnt),
         cmocka_unit_test(answers_are_generated),
         cmocka_unit_test(relations_come_nearer_to_those_of_a_teacher),
+        cmocka_unit_test(readers_learn),
         cmocka_unit_test(what_does_not_go_together_is_said),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);

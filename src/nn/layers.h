@@ -38,6 +38,7 @@ typedef struct heed_transformer {
     bool hidden_only;                       /* neither tokens nor classes */
     int64_t encoder_layers, source_context; /* above 0: an encoder of another text, which layers attend to */
     const char *encoder_spec, *cross_spec;
+    int reader; /* how layers read the encoder's text: 0 by cross_spec, else heed_reader_word */
     heed_image image;
     int64_t kv_every;  /* layers that read the keys and values of the first of them; 0, 1: each its own */
     int64_t shortcuts; /* heads of an attention over the states of all layers before the end; 0: none */
@@ -126,6 +127,11 @@ heed_variable heed_layer_block_named(heed_graph *graph, const char *name, const 
 heed_variable heed_layer_cross(heed_graph *graph, const char *name, const heed_transformer *model,
                                int64_t layer, const heed_transformer_nodes *nodes, heed_variable x,
                                heed_variable memory);
+/* "attend", "gmm", ...; NULL beyond the last. */
+const char *heed_reader_word(int i);
+/* By a reader other than the first. */
+heed_variable heed_layer_read(heed_graph *graph, const char *name, const heed_transformer *model,
+                              heed_variable x, heed_variable memory);
 /* What an encoder makes of nodes->source, which it makes: [batch, source_context, width]. */
 heed_variable heed_layer_encoder(heed_graph *graph, const heed_transformer *decoder,
                                  heed_transformer_nodes *nodes, heed_variable table);

@@ -142,6 +142,9 @@ static const heed_key keys[] = {
           "of an encoder: tokens it reads; 0: what the task needs, or context"),
     TEXT(encoder_attention, "position=rope; where=segments", "of an encoder; segments: padding is not seen"),
     TEXT(cross_attention, "where=segments", "of a decoder to what an encoder gives"),
+    WORD(reader, heed_reader_word, "attend",
+         "how a decoder reads an encoder: attend (by cross_attention), gmm, dynamic, sentinel, additive or "
+         "halves"),
     WHOLE(layers, 2, 1, 1000, "layers"),
     WHOLE(width, 64, 1, 1 << 20, "numbers a token between layers"),
     WHOLE(heads, 4, 1, 1 << 12, "query heads"),

@@ -28,6 +28,7 @@ typedef struct heed_train_config {
     char image[HEED_CONFIG_TEXT], labels[HEED_CONFIG_TEXT], class_names[HEED_CONFIG_TEXT];
     int64_t patch;
     int64_t encoder_layers, source_context;
+    int reader;
     char encoder_attention[HEED_CONFIG_TEXT], cross_attention[HEED_CONFIG_TEXT];
     int64_t layers, width, heads, kv_heads, head_dim, hidden, context;
     int64_t kv_every, shortcuts;

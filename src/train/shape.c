@@ -70,6 +70,15 @@ heed_status heed_train_shape(const heed_train_config *c, const heed_data *data, 
         .source_context = data->source_context,
         .encoder_spec = c->encoder_attention,
         .cross_spec = c->cross_attention,
+        .reader = c->reader,
     };
+    if (c->reader && !apart)
+        return heed_fail(HEED_INVALID, "reader = %s is for model = encoder_decoder",
+                         heed_reader_word(c->reader));
+    if (c->reader && !data->task)
+        return heed_fail(
+            HEED_UNSUPPORTED,
+            "reader = %s sees padding: it reads tasks, whose texts have one length, and no records",
+            heed_reader_word(c->reader));
     return read_image(c, model);
 }

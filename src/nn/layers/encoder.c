@@ -8,6 +8,8 @@ heed_variable heed_layer_cross(heed_graph *graph, const char *name, const heed_t
                                int64_t layer, const heed_transformer_nodes *nodes, heed_variable x,
                                heed_variable memory)
 {
+    if (model->reader > 0)
+        return heed_layer_read(graph, name, model, x, memory);
     const float deviation = model->deviation;
     const int64_t q_width = model->heads * model->head_dim, kv_width = model->kv_heads * model->head_dim;
 #define MAP(part, from, width)                                                                               \
