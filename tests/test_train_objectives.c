@@ -308,14 +308,16 @@ static void classes_of_pictures_are_learnt(void **state)
     strcpy(pictures, write_file("p.npy", all, 10 + (size_t)length + sizeof pixel));
     free(all);
     strcpy(labels, write_array("l.npy", "|u1", "160,", label, sizeof label));
-    snprintf(lines, sizeof lines,
-             SMALL
-             "file = %s\nlabels = %s\nobjective = class\nimage = 8x8\npatch = 4\nattention = score=dot\n"
-             "positions = learned\nsteps = 150\n",
-             pictures, labels);
-    const heed_evaluated evaluated = learn(lines);
-    if (!(evaluated.accuracy > 0.9))
-        fail_msg("pictures: loss %g, accuracy %g", evaluated.loss, evaluated.accuracy);
+    static const char *const poolings[] = {"mean", "lama"};
+    for (int i = 0; i < 2; i++) {
+        snprintf(lines, sizeof lines,
+                 SMALL "file = %s\nlabels = %s\nobjective = class\nimage = 8x8\npatch = 4\nattention = "
+                       "score=dot\npositions = learned\nsteps = 150\npooling = %s\n",
+                 pictures, labels, poolings[i]);
+        const heed_evaluated evaluated = learn(lines);
+        if (!(evaluated.accuracy > 0.9))
+            fail_msg("pictures, %s: loss %g, accuracy %g", poolings[i], evaluated.loss, evaluated.accuracy);
+    }
     refused("data = copy(length=8)\nobjective = class\nimage = 8x8\n",
             "image = 8x8 has 64 numbers, the data 16");
     refused("data = copy(length=32)\nobjective = class\nimage = 8x6\n",
@@ -479,6 +481,8 @@ static void what_does_not_go_together_is_said(void **state)
     char lines[600];
     static const char *const wrong[][2] = {
         {"objective = class\nattention = position=rope\n", "make segments a factor of where"},
+        {"objective = class\npooling = lama\nattention = position=rope; where=segments\n",
+         "lama sees padding"},
         {"reader = gmm\n", "reader = gmm is for model = encoder_decoder"},
         {"reader = gmm\nobjective = sequence\nmodel = encoder_decoder\n", "sees padding"},
         {"objective = preference\n", "preference needs a model to go on from"},

@@ -58,7 +58,7 @@ WORDS(norm_word, "rms", "layer", "none")
 WORDS(place_word, "before", "after")
 WORDS(positions_word, "none", "learned")
 WORDS(model_word, "decoder", "encoder_decoder")
-WORDS(pooling_word, "mean", "last")
+WORDS(pooling_word, "mean", "last", "lama")
 WORDS(products_word, "fp32", "bf16")
 WORDS(lora_word, "both", "adapter", "merged")
 
@@ -130,7 +130,7 @@ static const heed_key keys[] = {
     {"preference_beta", HEED_KEY_NUMBER, AT(beta), 0.1, 1e-6, 1000,
      .summary = "of objective = preference: what differences of log probabilities count"},
     WORD(pooling, pooling_word, "mean",
-         "of a class, a number or a vector of a text: mean of its tokens, or last"),
+         "of a class, a number or a vector of a text: mean of its tokens, or last; of pictures also lama"),
     WORD(model, model_word, "decoder", "decoder (an encoder by its attention), or encoder_decoder"),
     TEXT(image, "",
          "tokens are pixels of pictures of this size, as 28x28 or 32x32x3, which patches are made of"),

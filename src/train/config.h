@@ -76,7 +76,7 @@ const heed_key *heed_train_key(int i);
 heed_base_learn heed_config_learn(const heed_train_config *config);
 
 enum { HEED_MODEL_DECODER, HEED_MODEL_ENCODER_DECODER };
-enum { HEED_POOL_MEAN, HEED_POOL_LAST };
+enum { HEED_POOL_MEAN, HEED_POOL_LAST, HEED_POOL_LAMA };
 /* What is written of a model with LoRA. */
 enum { HEED_LORA_BOTH, HEED_LORA_ADAPTER, HEED_LORA_MERGED };
 

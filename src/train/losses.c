@@ -1,5 +1,6 @@
 #include "train/losses.h"
 #include "nn/graph.h"
+#include "nn/sources.h"
 
 #include <math.h>
 
@@ -92,6 +93,13 @@ static heed_variable pooled(heed_pass *p)
     const int64_t rows = p->of->model->batch, context = p->of->model->context,
                   width = heed_graph_size(p->graph, p->nodes.hidden, -1);
     const int64_t weights[] = {rows, 1, context}, vectors[] = {rows, width};
+    const int64_t heads = p->of->model->heads, beside[] = {rows, heads * width};
+    if (p->of->config->pooling == HEED_POOL_LAMA && !p->of->model->image.patch)
+        return heed_nn_fail(p->graph, HEED_UNSUPPORTED,
+                            "pooling = lama sees padding: it is for pictures, which have one size");
+    if (p->of->config->pooling == HEED_POOL_LAMA) /* row 001.106; rank 8 */
+        return heed_nn_reshape(p->graph, heed_source_lama(p->graph, "lama", 0.02f, p->nodes.hidden, heads, 8),
+                               2, beside);
     return heed_nn_reshape(
         p->graph,
         heed_nn_product(p->graph, heed_nn_reshape(p->graph, p->weights, 3, weights), p->nodes.hidden, false),
