@@ -200,12 +200,129 @@ static void trees_are_walked_to_a_leaf(void **state)
     layer_check(&(layer_case){.spec = "layer=tree(queries=4, walk=whole)", .define = two_leaves, .n = 6});
 }
 
+/* 12 cells of 2 by 6, runs of 1, 2 and 3 in quarters of 3, 6 and 3: 3 + 3 + 1 keys. */
+enum { MERGED = 12, MERGED_KEYS = 7, MERGED_COLS = 6 };
+
+static void merge_runs(const layer_text *t, const char *end, const double *x, double *keys)
+{
+    static const int first[] = {0, 3, 9}, count[] = {3, 6, 3};
+    static const char *const names[] = {"salient", "middle", "minor"};
+    int at = 0;
+    for (int g = 0; g < 3; g++) {
+        char full[40];
+        snprintf(full, sizeof full, "%s_%s", names[g], end);
+        const double *slot = layer_value(t, full);
+        for (int run = 0; run < count[g] / (g + 1); run++, at++)
+            for (int e = 0; e < t->width; e++) {
+                keys[at * t->width + e] = 0;
+                for (int r = 0; r <= g; r++)
+                    keys[at * t->width + e] += slot[r] * x[(first[g] + run * (g + 1) + r) * t->width + e];
+            }
+    }
+    assert_int_equal(at, MERGED_KEYS);
+}
+
+DEFINE(merged)
+{
+    static double q[ROOM], turned[ROOM], keys[ROOM], k[ROOM], v[ROOM], part[ROOM], mine[ROOM], y[ROOM];
+    const int w = t->width, half = w / 2;
+    const double *D = layer_value(t, "depthwise");
+    for (int b = 0; b < LAYER_B; b++) {
+        const double *x = t->x + b * MERGED * w;
+        part_map(t, "q_proj", false, x, MERGED, w, w, q);
+        for (int i = 0; i < MERGED * w; i++)
+            turned[(i / w % MERGED_COLS * 2 + i / w / MERGED_COLS) * w + i % w] = x[i];
+        for (int side = 0; side < 2; side++) {
+            merge_runs(t, side ? "col" : "row", side ? turned : x, keys);
+            part_map(t, side ? "k_col_proj" : "k_row_proj", false, keys, MERGED_KEYS, w, half, k);
+            part_map(t, side ? "v_col_proj" : "v_row_proj", false, keys, MERGED_KEYS, w, half, v);
+            for (int i = 0; i < MERGED * half; i++)
+                mine[i] = q[i / half * w + side * half + i % half];
+            part_attend(t->heads / 2, half / (t->heads / 2), mine, MERGED, k, v, MERGED_KEYS, NULL, NULL,
+                        part, NULL);
+            for (int i = 0; i < MERGED * half; i++)
+                y[i / half * w + side * half + i % half] = part[i];
+        }
+        for (int i = 0; i < MERGED * w; i++)
+            for (int c = 0; c < 9; c++) {
+                const int row = i / w / MERGED_COLS + c / 3 - 1, col = i / w % MERGED_COLS + c % 3 - 1;
+                if (row >= 0 && row < 2 && col >= 0 && col < MERGED_COLS)
+                    y[i] += D[c * w + i % w] * x[(row * MERGED_COLS + col) * w + i % w];
+            }
+        part_map(t, "o_proj", false, y, MERGED, w, w, out + b * MERGED * w);
+    }
+}
+
+static void runs_of_tokens_are_keys(void **state)
+{
+    (void)state;
+    layer_check(&(layer_case){.spec = "layer=sg(sorted=no, salient=1, middle=2, minor=3, rows=2, cols=6)",
+                              .define = merged,
+                              .n = MERGED});
+}
+
+/* How many steps are read, and the output, with the same weights. */
+static double read_steps(const char *spec, float *out)
+{
+    enum { N = 5, W = 8 };
+    static const int64_t shape[] = {2, N, W};
+    float x[2 * N * W];
+    heed_parameters *parameters;
+    heed_graph *graph;
+    heed_beside beside = {.loss = HEED_NO_INPUT};
+    const heed_transformer_nodes nodes = {
+        .tokens = HEED_NO_INPUT, .segments = HEED_NO_INPUT, .places = HEED_NO_INPUT, .beside = &beside};
+    const heed_transformer model = {.batch = 2,
+                                    .context = N,
+                                    .width = W,
+                                    .layers = 1,
+                                    .heads = 2,
+                                    .kv_heads = 2,
+                                    .head_dim = W / 2,
+                                    .spec = spec,
+                                    .deviation = 0.4f};
+    for (int i = 0; i < 2 * N * W; i++)
+        x[i] = sinf((float)(i * i));
+    assert_int_equal(heed_parameters_create(&parameters, 3), HEED_OK);
+    assert_int_equal(heed_graph_create(&graph, parameters, 1, HEED_ISA_AUTO), HEED_OK);
+    const heed_variable y =
+        heed_layer_attention(graph, "layer", &model, 0, &nodes, heed_nn_constant(graph, 3, shape, x));
+    heed_graph_keep(graph, y);
+    heed_graph_keep(graph, beside.measure[0].value);
+    if (heed_graph_finish(graph, HEED_NO_INPUT))
+        fail_msg("%s: %s", spec, heed_message());
+    assert_int_equal(heed_graph_forward(graph), HEED_OK);
+    const double steps = (double)*(float *)heed_graph_data(graph, beside.measure[0].value);
+    memcpy(out, heed_graph_data(graph, y), sizeof x);
+    heed_graph_free(graph);
+    heed_parameters_free(parameters);
+    return steps;
+}
+
+/* A small tau reads one step, a large one all; steps that are not taken change nothing. */
+static void tapes_end_when_enough_is_read(void **state)
+{
+    (void)state;
+    static float one[80], closed[80], all[80];
+    assert_true(read_steps("layer=adatape(steps=1, take=2, bank=8, tau=1e-6)", one) == 1.0);
+    assert_true(read_steps("layer=adatape(steps=4, take=2, bank=8, tau=1e-6)", closed) == 1.0);
+    assert_true(read_steps("layer=adatape(steps=4, take=2, bank=8, tau=5)", all) == 4.0);
+    double apart = 0.0;
+    for (int i = 0; i < 80; i++) {
+        assert_true(fabsf(one[i] - closed[i]) < 1e-5f);
+        apart = fmax(apart, (double)fabsf(one[i] - all[i]));
+    }
+    assert_true(apart > 1e-3);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(selected_tokens_attend_in_their_text),
         cmocka_unit_test(containers_are_filled_first_fit),
         cmocka_unit_test(trees_are_walked_to_a_leaf),
+        cmocka_unit_test(runs_of_tokens_are_keys),
+        cmocka_unit_test(tapes_end_when_enough_is_read),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
