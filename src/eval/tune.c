@@ -12,7 +12,8 @@
 enum {
     BLOCK = 64,
     REPEATS = 4,
-    FITS = 8,
+    SHARES = 16,
+    FITS = 5,
     CHECK_SEED = 1000,
     CHECK_QUIZZES = 10,
 };
@@ -97,17 +98,32 @@ heed_status heed_tune_whole(heed_tune_run *r, const char *type, double *bytes)
     return weigh(r, type, spec, bytes);
 }
 
-/* The largest share, to one in 2^FITS, with which the policy stays within the budget. 0: none. */
-static heed_status fit_share(heed_tune_run *r, const char *policy, const char *type, double *share)
+static heed_status fits(heed_tune_run *r, const char *policy, const char *type, double share, bool *fit)
 {
     char chain[HEED_TUNE_POLICY], spec[HEED_TUNE_POLICY + 100];
-    double step = 0.5, bytes = INFINITY;
-    *share = 0.0;
-    for (int i = 0; i < FITS; i++, step *= 0.5) {
-        TRY(heed_tune_with_share(policy, *share + step, chain, sizeof chain));
-        snprintf(spec, sizeof spec, "cache=%s > %.60s", chain, type);
-        TRY(weigh(r, type, spec, &bytes));
-        *share += bytes <= r->limit ? step : 0.0;
+    double bytes = INFINITY;
+    TRY(heed_tune_with_share(policy, share, chain, sizeof chain));
+    snprintf(spec, sizeof spec, "cache=%s > %.60s", chain, type);
+    TRY(weigh(r, type, spec, &bytes));
+    *fit = bytes <= r->limit;
+    return HEED_OK;
+}
+
+/* The largest share with which the policy stays within the budget; 0: none. A page that is filled may take
+ * less than one that is not, so more keys may be less memory: shares are tried from the largest down. */
+static heed_status fit_share(heed_tune_run *r, const char *policy, const char *type, double *share)
+{
+    bool fit = false;
+    int coarse = SHARES;
+    while (coarse > 0 && !fit) {
+        TRY(fits(r, policy, type, (double)coarse / SHARES, &fit));
+        coarse -= !fit;
+    }
+    *share = (double)coarse / SHARES;
+    double step = 0.5 / SHARES;
+    for (int i = 0; i < FITS && coarse < SHARES; i++, step *= 0.5) {
+        TRY(fits(r, policy, type, *share + step, &fit));
+        *share += fit ? step : 0.0;
     }
     return HEED_OK;
 }
