@@ -63,9 +63,9 @@ typedef int32_t heed_variable;
 HEED_API heed_status heed_graph_create(heed_graph **graph, heed_parameters *parameters, int threads,
                                        heed_isa isa);
 HEED_API void heed_graph_free(heed_graph *graph);
-/** Linear maps and products of this graph round what they multiply to bf16, forward and backward, and sum in fp32;
- * everything else, and what parameters are, stays fp32. @return HEED_UNSUPPORTED where the processor has no such
- * products */
+/** Linear maps and products of this graph round what they multiply to bf16, forward and backward, and sum in
+ * fp32; everything else, and what parameters are, stays fp32. @return HEED_UNSUPPORTED where the processor
+ * has no such products */
 HEED_API heed_status heed_graph_use_bf16(heed_graph *graph);
 
 /** @name What goes in */
