@@ -64,6 +64,10 @@ static const char *const specs[] = {
     "layer=spa",
     "layer=adatape(steps=2, take=2, bank=8)",
     "layer=tree(queries=4)",
+    "layer=focused(others=1, local=4)",
+    "layer=lococo(slots=6, block=3, taps=3)",
+    "layer=adore(slots=4, rebuilt=2, gru=8)",
+    "layer=matryoshka",
     "layers 0: layer=sg(kind=hybrid, window=2, stride=2, rows=2, cols=6); "
     "layers 1: layer=sg(kind=guided, salient=1, middle=2, minor=3, rows=2, cols=6)",
     "layers 0: layer=transnormer; layers 1: where=causal",

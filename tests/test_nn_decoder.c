@@ -218,7 +218,7 @@ static void packed_documents_do_not_see_each_other(void **state)
         const int64_t shape[] = {1, 11};
         heed_parameters *parameters;
         heed_graph *graph;
-        heed_transformer_nodes nodes;
+        heed_transformer_nodes nodes = {.segments = HEED_NO_INPUT, .places = HEED_NO_INPUT};
         assert_int_equal(heed_parameters_create(&parameters, 7), HEED_OK);
         assert_int_equal(heed_graph_create(&graph, parameters, 1, HEED_ISA_AUTO), HEED_OK);
         nodes.segments = heed_nn_input(graph, HEED_I32, 2, shape);
