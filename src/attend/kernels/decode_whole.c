@@ -123,7 +123,8 @@ HEED_INLINE void meet_sixteen(const heed_type type, const int rows, const sixtee
 MEET(Q8, 1)
 MEET(Q8, 2)
 MEET(Q8, 3)
-MEET(Q8, 4) MEET(Q4, 1) MEET(Q4, 2) MEET(Q4, 3) MEET(Q4, 4)
+MEET(Q8, 4)
+MEET(Q4, 1) MEET(Q4, 2) MEET(Q4, 3) MEET(Q4, 4)
 
     typedef void meet(const sixteen *keys, const heed_whole_query *query, float *score);
 
