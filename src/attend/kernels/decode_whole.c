@@ -124,9 +124,12 @@ MEET(Q8, 1)
 MEET(Q8, 2)
 MEET(Q8, 3)
 MEET(Q8, 4)
-MEET(Q4, 1) MEET(Q4, 2) MEET(Q4, 3) MEET(Q4, 4)
+MEET(Q4, 1)
+MEET(Q4, 2)
+MEET(Q4, 3)
+MEET(Q4, 4)
 
-    typedef void meet(const sixteen *keys, const heed_whole_query *query, float *score);
+typedef void meet(const sixteen *keys, const heed_whole_query *query, float *score);
 
 static meet *const meets[2][4] = {{meet_Q8_1, meet_Q8_2, meet_Q8_3, meet_Q8_4},
                                   {meet_Q4_1, meet_Q4_2, meet_Q4_3, meet_Q4_4}};
