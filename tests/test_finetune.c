@@ -2,6 +2,7 @@
  * learned when a session reads it. */
 #include "model/convert.h"
 #include "model/safetensors.h"
+#include "support/folder.h"
 #include "support/small_models.h"
 #include "train/trainer.h"
 
@@ -13,7 +14,7 @@
 
 enum { CONTEXT = 10, MOST = CONTEXT * 512 };
 
-static char folder[] = "/tmp/heed-finetune-XXXXXX", tokens[64], gguf[64];
+static char tokens[64], gguf[64];
 
 static void ok(heed_status status)
 {
@@ -26,10 +27,10 @@ static int make_files(void **state)
     (void)state;
     static int32_t token[600];
     const int64_t count[] = {600};
-    if (!mkdtemp(folder))
+    if (test_folder_make(state))
         return -1;
-    snprintf(tokens, sizeof tokens, "%s/tokens.safetensors", folder);
-    snprintf(gguf, sizeof gguf, "%s/llama.gguf", folder);
+    snprintf(tokens, sizeof tokens, "%s/tokens.safetensors", test_folder);
+    snprintf(gguf, sizeof gguf, "%s/llama.gguf", test_folder);
     for (int i = 0; i < 600; i++)
         token[i] = (i * i + 3 * i) % 41;
     const heed_named_tensor tensor = {"tokens", heed_tensor_dense(token, HEED_I32, 1, count)};
@@ -42,14 +43,6 @@ static int make_files(void **state)
     const heed_status status = heed_convert(file, gguf, &wishes, &report);
     heed_model_file_close(file);
     return (int)status;
-}
-
-static int remove_files(void **state)
-{
-    char command[100];
-    (void)state;
-    snprintf(command, sizeof command, "rm -r %s", folder);
-    return system(command);
 }
 
 static heed_trainer *start(const char *base, const char *extra)
@@ -162,7 +155,7 @@ static void written_as_it_learned(const char *base, const char *extra, const cha
     heed_trainer *trainer = start(base, extra);
     heed_parameters *all = heed_trainer_parameters(trainer);
     steps(trainer, 5);
-    ok(heed_trainer_export(trainer, folder, &why));
+    ok(heed_trainer_export(trainer, test_folder, &why));
     const heed_base *opened = heed_trainer_base(trainer);
     const heed_base_learn learn = heed_config_learn(heed_trainer_config(trainer));
     heed_transformer_nodes nodes = {
@@ -183,8 +176,8 @@ static void written_as_it_learned(const char *base, const char *extra, const cha
     const int64_t count = CONTEXT * opened->config.vocabulary;
     assert_true(count <= MOST);
     memcpy(expected, heed_graph_data(graph, nodes.logits), (size_t)count * sizeof(float));
-    snprintf(path, sizeof path, "%s%s", folder, name);
-    snprintf(params, sizeof params, "%s/params.safetensors", folder);
+    snprintf(path, sizeof path, "%s%s", test_folder, name);
+    snprintf(params, sizeof params, "%s/params.safetensors", test_folder);
     session_logits(learn.learn == HEED_LEARN_FORMS ? base : path, attention, attention ? params : NULL, token,
                    got);
     session_logits(base, NULL, NULL, token, untrained);
@@ -194,7 +187,7 @@ static void written_as_it_learned(const char *base, const char *extra, const cha
     heed_graph_free(graph);
     heed_trainer_free(trainer);
     char command[200];
-    snprintf(command, sizeof command, "cd %s && rm -f model.* adapter* params* *.json", folder);
+    snprintf(command, sizeof command, "cd %s && rm -f model.* adapter* params* *.json", test_folder);
     assert_int_equal(system(command), 0);
 }
 
@@ -228,8 +221,8 @@ static void adapters_lie_as_peft_has_them(void **state)
         start(HEED_TEST_DATA "/golden/models/llama",
               "learn = lora\nlora_rank = 2\nlora_targets = q_proj down_proj\nlora_write = adapter\n");
     steps(trainer, 2);
-    ok(heed_trainer_export(trainer, folder, &why));
-    snprintf(path, sizeof path, "%s/adapter_model.safetensors", folder);
+    ok(heed_trainer_export(trainer, test_folder, &why));
+    snprintf(path, sizeof path, "%s/adapter_model.safetensors", test_folder);
     ok(heed_safetensors_open(&file, path));
     const heed_file_tensor *a = heed_safetensors_find(
                                file, "base_model.model.model.layers.1.mlp.down_proj.lora_A.weight"),
@@ -242,7 +235,7 @@ static void adapters_lie_as_peft_has_them(void **state)
     assert_true(b->shape[0] == c->heads * c->head_dim && b->shape[1] == 2);
     assert_int_equal(heed_safetensors_count(file), 4 * c->layers);
     heed_safetensors_close(file);
-    snprintf(path, sizeof path, "%s/adapter_config.json", folder);
+    snprintf(path, sizeof path, "%s/adapter_config.json", test_folder);
     FILE *json = fopen(path, "r");
     text[fread(text, 1, sizeof text - 1, json)] = 0;
     fclose(json);
@@ -250,7 +243,7 @@ static void adapters_lie_as_peft_has_them(void **state)
     assert_non_null(strstr(text, "\"r\":\t2"));
     assert_non_null(strstr(text, "\"lora_alpha\":\t16"));
     assert_non_null(strstr(text, "[\"q_proj\", \"down_proj\"]"));
-    snprintf(path, sizeof path, "%s/model.safetensors", folder);
+    snprintf(path, sizeof path, "%s/model.safetensors", test_folder);
     assert_int_equal(access(path, F_OK), -1);
     heed_trainer_free(trainer);
 }
@@ -261,7 +254,7 @@ static void runs_go_on_with_the_same_bits_and_base(void **state)
     static const char *const kinds[] = {"learn = lora\n",
                                         "learn = chosen\ntensors = *down_proj\naverage = 0.9\n"};
     char path[100];
-    snprintf(path, sizeof path, "%s/checkpoint.safetensors", folder);
+    snprintf(path, sizeof path, "%s/checkpoint.safetensors", test_folder);
     for (int k = 0; k < 2; k++) {
         heed_trainer *whole = start(HEED_TEST_DATA "/golden/models/llama", kinds[k]),
                      *parts = start(HEED_TEST_DATA "/golden/models/llama", kinds[k]);
@@ -356,5 +349,5 @@ int main(void)
         cmocka_unit_test(models_learn_from_their_teacher),
         cmocka_unit_test(what_cannot_be_is_said),
     };
-    return cmocka_run_group_tests(tests, make_files, remove_files);
+    return cmocka_run_group_tests(tests, make_files, test_folder_remove);
 }

@@ -1,6 +1,7 @@
 /* Models with recurrences and layers by forms in sessions: what is read at once, token by token, saved and
  * shared gives the logits of the graph that trained them. */
 #include "nn/layers.h"
+#include "support/folder.h"
 #include "support/small_models.h"
 #include "train/trainer.h"
 
@@ -12,7 +13,7 @@
 
 enum { CONTEXT = 40, VOCABULARY = 256 };
 
-static char folder[] = "/tmp/heed-carried-XXXXXX", text[64], saved[64];
+static char text[64], saved[64];
 static const char said[] = "7 bottles of beer on the wall, 99 walls.";
 
 typedef struct trained {
@@ -23,23 +24,14 @@ typedef struct trained {
 
 static int make_folder(void **state)
 {
-    (void)state;
-    if (!mkdtemp(folder))
+    if (test_folder_make(state))
         return -1;
-    snprintf(text, sizeof text, "%s/text.txt", folder);
-    snprintf(saved, sizeof saved, "%s/saved", folder);
+    snprintf(text, sizeof text, "%s/text.txt", test_folder);
+    snprintf(saved, sizeof saved, "%s/saved", test_folder);
     FILE *file = fopen(text, "w");
     for (int i = 0; i < 200; i++)
         fprintf(file, "%d bottles of beer on the wall\n", i * i % 97);
     return fclose(file);
-}
-
-static int remove_folder(void **state)
-{
-    char command[100];
-    (void)state;
-    snprintf(command, sizeof command, "rm -r %s", folder);
-    return system(command);
 }
 
 static float *graph_logits(const heed_trainer *trainer, const int32_t *token)
@@ -78,14 +70,14 @@ static void train(trained *made, const char *attention)
     must(heed_trainer_create(&trainer, &config, 1));
     for (int i = 0; i < 3; i++)
         must(heed_trainer_step(trainer, &report));
-    must(heed_trainer_export(trainer, folder, &why));
+    must(heed_trainer_export(trainer, test_folder, &why));
     if (why)
         fail_msg("%s: %s", attention, why);
     for (int i = 0; i < CONTEXT; i++)
         made->token[i] = said[i];
     made->logits = graph_logits(trainer, made->token);
     heed_trainer_free(trainer);
-    must(heed_model_open(&made->model, folder, &(heed_model_options){.threads = 1, .exact = true}));
+    must(heed_model_open(&made->model, test_folder, &(heed_model_options){.threads = 1, .exact = true}));
 }
 
 static void let_go(trained *made)
@@ -261,5 +253,5 @@ int main(void)
                                        cmocka_unit_test(states_do_not_grow),
                                        cmocka_unit_test(what_a_state_cannot_do_is_refused),
                                        cmocka_unit_test(damaged_states_are_refused)};
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+    return cmocka_run_group_tests(tests, make_folder, test_folder_remove);
 }

@@ -2,6 +2,7 @@
  */
 #include "model/convert.h"
 #include "nn/layers.h"
+#include "support/folder.h"
 #include "train/trainer.h"
 
 #include <heed/model.h>
@@ -17,26 +18,17 @@
 
 #include <cmocka.h>
 
-static char folder[] = "/tmp/heed-export-XXXXXX", text[64];
+static char text[64];
 
 static int make_folder(void **state)
 {
-    (void)state;
-    if (!mkdtemp(folder))
+    if (test_folder_make(state))
         return -1;
-    snprintf(text, sizeof text, "%s/text.txt", folder);
+    snprintf(text, sizeof text, "%s/text.txt", test_folder);
     FILE *file = fopen(text, "w");
     for (int i = 0; i < 400; i++)
         fprintf(file, "%d bottles of beer on the wall\n", i * i % 97);
     return fclose(file);
-}
-
-static int remove_folder(void **state)
-{
-    char command[100];
-    (void)state;
-    snprintf(command, sizeof command, "rm -r %s", folder);
-    return system(command);
 }
 
 /* Logits of the graph over the trainer's weights. */
@@ -76,7 +68,7 @@ static void check(const char *extra, bool describable)
         fail_msg("%s", heed_message());
     for (int i = 0; i < 10; i++)
         assert_int_equal(heed_trainer_step(trainer, &report), HEED_OK);
-    if (heed_trainer_export(trainer, folder, &why))
+    if (heed_trainer_export(trainer, test_folder, &why))
         fail_msg("%s", heed_message());
     assert_int_equal(why == NULL, describable);
     if (describable) {
@@ -89,7 +81,7 @@ static void check(const char *extra, bool describable)
         float *expected = graph_logits(trainer, token);
         heed_trainer_swap(trainer);
         static float got[24 * 256];
-        if (heed_model_open(&model, folder, &(heed_model_options){.threads = 1, .exact = true}) ||
+        if (heed_model_open(&model, test_folder, &(heed_model_options){.threads = 1, .exact = true}) ||
             heed_session_create(
                 &session, model,
                 &(heed_session_options){.context = 24, .cache = HEED_F32, .cache_given = true, .threads = 1}))
@@ -140,8 +132,8 @@ static void attention_that_gguf_cannot_say_is_refused(void **state)
     heed_convert_report report;
     const heed_convert_options wishes = {.type = HEED_F32, .embedding = HEED_F32, .threads = 1};
     check("attention = position=alibi; where=causal", true);
-    snprintf(to, sizeof to, "%s/m.gguf", folder);
-    assert_int_equal(heed_model_file_open(&file, folder), HEED_OK);
+    snprintf(to, sizeof to, "%s/m.gguf", test_folder);
+    assert_int_equal(heed_model_file_open(&file, test_folder), HEED_OK);
     assert_int_equal(heed_convert(file, to, &wishes, &report), HEED_UNSUPPORTED);
     assert_non_null(strstr(heed_message(), "the attention of this model cannot be said in a GGUF file"));
     heed_model_file_close(file);
@@ -162,5 +154,5 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(folders_are_read_as_models),
                                        cmocka_unit_test(attention_that_gguf_cannot_say_is_refused),
                                        cmocka_unit_test(models_that_config_cannot_describe_are_named)};
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+    return cmocka_run_group_tests(tests, make_folder, test_folder_remove);
 }

@@ -1,5 +1,6 @@
 /* Records of files, and that each objective learns what it asks for. */
 #include "base/npy.h"
+#include "support/folder.h"
 #include "train/trainer.h"
 
 #include <math.h>
@@ -13,26 +14,10 @@
 
 #include <cmocka.h>
 
-static char folder[] = "/tmp/heed-objectives-XXXXXX";
-
-static int make_folder(void **state)
-{
-    (void)state;
-    return mkdtemp(folder) ? 0 : -1;
-}
-
-static int remove_folder(void **state)
-{
-    char command[100];
-    (void)state;
-    snprintf(command, sizeof command, "rm -r %s", folder);
-    return system(command);
-}
-
 static const char *write_file(const char *name, const void *data, size_t size)
 {
     static char path[100];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
+    snprintf(path, sizeof path, "%s/%s", test_folder, name);
     FILE *file = fopen(path, "wb");
     assert_non_null(file);
     assert_int_equal(fwrite(data, 1, size, file), size);
@@ -228,7 +213,7 @@ static void write_records(void)
 static void judge(const char *extra, double least)
 {
     char lines[600];
-    snprintf(lines, sizeof lines, SMALL "file = %s/words.jsonl\ncontext = 12\nsteps = 120\n%s", folder,
+    snprintf(lines, sizeof lines, SMALL "file = %s/words.jsonl\ncontext = 12\nsteps = 120\n%s", test_folder,
              extra);
     const heed_evaluated evaluated = learn(lines);
     if (!(evaluated.accuracy >= least) || !isfinite(evaluated.loss))
@@ -275,7 +260,7 @@ static void padding_is_not_seen(void **state)
         snprintf(lines, sizeof lines,
                  SMALL "file = %s/words.jsonl\ncontext = %d\nobjective = class\nattention = where=segments; "
                        "position=rope\n",
-                 folder, i ? 31 : 9);
+                 test_folder, i ? 31 : 9);
         heed_trainer *trainer = start(lines);
         assert_int_equal(heed_trainer_step(trainer, &report), HEED_OK);
         loss[i] = report.loss;
@@ -357,12 +342,12 @@ static void make_base(char path[100])
 {
     char lines[600];
     const char *why;
-    snprintf(path, 100, "%s/base", folder);
+    snprintf(path, 100, "%s/base", test_folder);
     snprintf(lines, sizeof lines,
              "mkdir -p %s && for i in $(seq 60); do echo \"line $i of a text\"; done >%s/t.txt", path,
-             folder);
+             test_folder);
     assert_int_equal(system(lines), 0);
-    snprintf(lines, sizeof lines, SMALL "file = %s/t.txt\ncontext = 16\n", folder);
+    snprintf(lines, sizeof lines, SMALL "file = %s/t.txt\ncontext = 16\n", test_folder);
     heed_trainer *trainer = start(lines);
     heed_train_report report;
     for (int i = 0; i < 3; i++)
@@ -387,7 +372,7 @@ static void answers_are_preferred(void **state)
                  "base = %s\nfile = %s/prefer.csv\nobjective = preference\npreference_beta = 0.5\ncontext = "
                  "8\nbatch = 3\nsteps = "
                  "30\nrate = 1e-3\nwarmup = 1\nheld_out = 0.3\n%s",
-                 base, folder, kinds[k]);
+                 base, test_folder, kinds[k]);
         heed_trainer *trainer = start(lines);
         assert_int_equal(heed_trainer_step(trainer, &report), HEED_OK);
         assert_true(fabs(report.loss - log(2.0)) < 1e-6); /* nothing has changed yet */
@@ -420,7 +405,7 @@ static void other_objectives_go_on_from_a_base(void **state)
             lines, sizeof lines,
             "base = %s\nfile = %s/words.jsonl\ncontext = 12\nbatch = 8\nsteps = 80\nrate = 5e-3\nwarmup = "
             "5\nheld_out = 0.2\n%s",
-            base, folder, each[i].lines);
+            base, test_folder, each[i].lines);
         const heed_evaluated evaluated = learn(lines);
         if (!(evaluated.accuracy >= each[i].least))
             fail_msg("%s: accuracy %g", each[i].lines, evaluated.accuracy);
@@ -441,7 +426,7 @@ static void relations_come_nearer_to_those_of_a_teacher(void **state)
              "0\nrelation_share = 1\nrelation_heads = 4\nlayers = 1\nwidth = 24\nhidden = 32\ncontext = "
              "12\nbatch = "
              "8\nsteps = 80\nrate = 1e-2\nwarmup = 1\n",
-             folder, base, base);
+             test_folder, base, base);
     heed_trainer *trainer = start(lines);
     assert_int_equal(heed_trainer_step(trainer, &report), HEED_OK);
     const double first = report.loss;
@@ -491,15 +476,15 @@ static void what_does_not_go_together_is_said(void **state)
     };
     write_records();
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        snprintf(lines, sizeof lines, SMALL "file = %s/words.jsonl\n%s", folder, wrong[i][0]);
+        snprintf(lines, sizeof lines, SMALL "file = %s/words.jsonl\n%s", test_folder, wrong[i][0]);
         refused(lines, wrong[i][1]);
     }
     write_text("plain.txt", "a text");
-    snprintf(lines, sizeof lines, SMALL "file = %s/plain.txt\nobjective = contrastive\n", folder);
+    snprintf(lines, sizeof lines, SMALL "file = %s/plain.txt\nobjective = contrastive\n", test_folder);
     refused(lines, "objective = contrastive needs records");
     refused("data = copy\nobjective = span\n", "objective = span needs data = text");
     write_text("one.jsonl", "{\"text\": \"a\"}\n");
-    snprintf(lines, sizeof lines, SMALL "file = %s/one.jsonl\n", folder);
+    snprintf(lines, sizeof lines, SMALL "file = %s/one.jsonl\n", test_folder);
     refused(lines, "1 records are too few");
     snprintf(lines, sizeof lines, SMALL "file = %s\n", write_array("f.npy", "<f4", "1,", "abcd", 4));
     refused(lines, "these are floats");
@@ -522,5 +507,5 @@ int main(void)
         cmocka_unit_test(readers_learn),
         cmocka_unit_test(what_does_not_go_together_is_said),
     };
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+    return cmocka_run_group_tests(tests, test_folder_make, test_folder_remove);
 }

@@ -230,6 +230,27 @@ heed_variable heed_part_places(const heed_layer_call *call, const heed_grid *gri
     }
 extern const heed_option heed_yes_no[];
 
+/* Sizes of a grid that tokens are cells of, as heed_part_grid takes them. */
+#define HEED_FRAMES_ARG                                                                                      \
+    {                                                                                                        \
+        .name = "frames", .kind = HEED_ARG_INT, .value = 1, .least = 1, .most = 4096,                        \
+        .summary = "of the clip"                                                                             \
+    }
+#define HEED_ROWS_ARG(of)                                                                                    \
+    {                                                                                                        \
+        .name = "rows", .kind = HEED_ARG_INT, .most = 4096,                                                  \
+        .summary = of "; 0: the model's picture, or a square"                                                \
+    }
+#define HEED_COLS_ARG                                                                                        \
+    {                                                                                                        \
+        .name = "cols", .kind = HEED_ARG_INT, .most = 4096, .summary = "likewise"                            \
+    }
+#define HEED_JOINTS_ARG                                                                                      \
+    {                                                                                                        \
+        .name = "joints", .kind = HEED_ARG_INT, .most = 4096,                                                \
+        .summary = "tokens of a pose a frame, behind the cells"                                              \
+    }
+
 /* Tokens to logits. nodes->segments (which an encoder needs) and nodes->places are inputs of the graph or
  * HEED_NO_INPUT. Failures show
  * when the graph is finished. */

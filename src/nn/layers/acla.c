@@ -183,11 +183,8 @@ static const heed_arg args[] = {
                 .value = 1,
                 .options = heed_yes_no,
                 .summary = "whether it learns if it is there"},
-    [ROWS] = {.name = "rows",
-              .kind = HEED_ARG_INT,
-              .most = 4096,
-              .summary = "of the picture; 0: the model's picture, or a square"},
-    [COLS] = {.name = "cols", .kind = HEED_ARG_INT, .most = 4096, .summary = "likewise"},
+    [ROWS] = HEED_ROWS_ARG("of the picture"),
+    [COLS] = HEED_COLS_ARG,
     {0},
 };
 

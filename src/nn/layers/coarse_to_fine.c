@@ -152,11 +152,8 @@ static const heed_arg args[] = {
               .least = 1,
               .most = 64,
               .summary = "sides of a coarse cell"},
-    [ROWS] = {.name = "rows",
-              .kind = HEED_ARG_INT,
-              .most = 4096,
-              .summary = "of the picture; 0: the model's picture, or a square"},
-    [COLS] = {.name = "cols", .kind = HEED_ARG_INT, .most = 4096, .summary = "likewise"},
+    [ROWS] = HEED_ROWS_ARG("of the picture"),
+    [COLS] = HEED_COLS_ARG,
     {0},
 };
 
