@@ -76,6 +76,10 @@ static void shapes_are_told(void **state)
     draw_disc("disc.npy", 20, 7.0, 40, 200);
     run("predict -m " MODELS "shapes --picture disc.npy");
     assert_one_sentence("a picture of 400 numbers: the model reads 24 by 24");
+    write_text("no.png", "no picture");
+    run("predict -m " MODELS "shapes --picture no.png");
+    assert_one_sentence("no.png: no PNG file");
+    assert_int_equal(remove("no.png"), 0);
     assert_int_equal(remove("disc.npy"), 0);
 }
 

@@ -3,7 +3,10 @@
 #include "plot/plot.h"
 
 #include <cairo.h>
+#include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static int32_t grey_of(uint32_t pixel)
 {
@@ -32,7 +35,7 @@ static heed_status take_surface(cairo_surface_t *surface, const char *path, heed
     const cairo_status_t status = cairo_surface_status(surface);
     if (status)
         return heed_fail(status == CAIRO_STATUS_NO_MEMORY ? HEED_NO_MEMORY : HEED_FORMAT,
-                         "%s: no PNG file: %s", path, cairo_status_to_string(status));
+                         "%s: a damaged PNG file: %s", path, cairo_status_to_string(status));
     const cairo_format_t format = cairo_image_surface_get_format(surface);
     to->height = cairo_image_surface_get_height(surface);
     to->width = cairo_image_surface_get_width(surface);
@@ -45,9 +48,24 @@ static heed_status take_surface(cairo_surface_t *surface, const char *path, heed
     return HEED_OK;
 }
 
+/* Cairo takes a file of another kind for a lack of memory. */
+static heed_status begins_as_png(const char *path)
+{
+    static const unsigned char signature[8] = {0x89, 'P', 'N', 'G', '\r', '\n', 0x1a, '\n'};
+    unsigned char begin[8] = {0};
+    FILE *file = fopen(path, "rb");
+    if (!file)
+        return heed_fail(HEED_IO, "%s: cannot be read: %s", path, strerror(errno));
+    const bool right =
+        fread(begin, 1, sizeof begin, file) == sizeof begin && !memcmp(begin, signature, sizeof begin);
+    fclose(file);
+    return right ? HEED_OK : heed_fail(HEED_FORMAT, "%s: no PNG file", path);
+}
+
 heed_status heed_plot_read(const char *path, int channels, heed_plot_pixels *pixels)
 {
     *pixels = (heed_plot_pixels){.channels = channels};
+    TRY(begins_as_png(path));
     cairo_surface_t *surface = cairo_image_surface_create_from_png(path);
     const heed_status status = take_surface(surface, path, pixels);
     cairo_surface_destroy(surface);
