@@ -125,9 +125,12 @@ void heed_weights_temper(float *weight, int64_t n, double temperature)
 {
     double most = 0.0, sum = 0.0;
     for (int64_t i = 0; i < n; i++)
-        most = fmax(most, (double)weight[i]);
-    for (int64_t i = 0; i < n && most > 0.0; i++)
+        if ((double)weight[i] > most)
+            most = (double)weight[i];
+    if (most == 0.0)
+        return;
+    for (int64_t i = 0; i < n; i++)
         sum += pow((double)weight[i] / most, 1.0 / temperature);
-    for (int64_t i = 0; i < n && sum > 0.0; i++)
+    for (int64_t i = 0; i < n; i++)
         weight[i] = (float)(pow((double)weight[i] / most, 1.0 / temperature) / sum);
 }
