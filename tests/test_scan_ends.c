@@ -63,6 +63,39 @@ static void end_points_meet(void **state)
     scan_drop(&d);
 }
 
+/* Keys, or queries, whose features are all 0: outputs are 0 and so are all gradients. */
+static void where_nothing_is_written_or_asked_for_the_output_is_0(void **state)
+{
+    (void)state;
+    for (int which = Q; which <= K; which++) {
+        scan_data d = scan_make("", 2, 1, 40, 5, 7, 17);
+        for (int64_t i = 0; i < d.floats[which]; i++)
+            d.x[which][i] = -fabsf(d.x[which][i]);
+        heed_scan_plan *plan = scan_plan_of("scan=linear(map=relu)", &d, HEED_ISA_AUTO, 2, true);
+        float *g[TENSORS] = {0}, *dout = malloc((size_t)d.floats[OUT] * sizeof *dout);
+        for (int64_t i = 0; i < d.floats[OUT]; i++)
+            dout[i] = (float)(i % 5) - 2;
+        for (int w = 0; w < OUT; w++)
+            g[w] = malloc((size_t)d.floats[w] * sizeof(float));
+        const heed_scan_tensors t = scan_tensors_of(plan, &d, d.x, 0, 40),
+                                gradients = scan_tensors_of(plan, &d, g, 0, 40);
+        heed_tensor along = t.out;
+        along.data = dout;
+        assert_int_equal(heed_scan(plan, &t), HEED_OK);
+        assert_int_equal(heed_scan_backward(plan, &t, &along, &gradients), HEED_OK);
+        for (int64_t i = 0; i < d.floats[OUT]; i++)
+            assert_true(d.x[OUT][i] == 0.0f);
+        for (int w = Q; w <= V; w++)
+            for (int64_t i = 0; i < d.floats[w]; i++)
+                assert_true(g[w][i] == 0.0f);
+        for (int w = 0; w < OUT; w++)
+            free(g[w]);
+        heed_scan_free(plan);
+        free(dout);
+        scan_drop(&d);
+    }
+}
+
 /* Slot t takes in token t alone and keeps it: then slots are keys, and the read is attention. */
 static void slots_that_keep_a_token_each_are_attention(void **state)
 {
@@ -309,6 +342,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_delta_rule_replaces_what_stood_there),
         cmocka_unit_test(end_points_meet),
+        cmocka_unit_test(where_nothing_is_written_or_asked_for_the_output_is_0),
         cmocka_unit_test(slots_that_keep_a_token_each_are_attention),
         cmocka_unit_test(a_memory_without_momentum_is_the_delta_rule),
         cmocka_unit_test(a_compressive_memory_at_its_ends),

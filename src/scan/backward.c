@@ -18,7 +18,7 @@ static void load_dout(const heed_scan_plan *plan, const heed_tensor *dout, int64
         const int64_t row = (batch * plan->problem.heads + head) * tokens;
         for (int64_t t = 0; t < tokens; t++, to += HEED_SCAN_COLUMNS) {
             const char *from = (const char *)heed_scan_at(dout, batch, head, t);
-            const float factor = plan->normalises ? 1.0f / plan->norm[row + t] : 1.0f;
+            const float factor = plan->normalises ? heed_scan_over_norm(1.0f, plan->norm[row + t]) : 1.0f;
             for (int64_t c = 0; c < HEED_SCAN_COLUMNS; c++)
                 to[c] = column + c < dim
                             ? factor * *(const float *)(from + (column + c) * dout->stride[3])
@@ -38,7 +38,7 @@ static void back_norm(const heed_scan_plan *plan, const heed_tensor *out, const 
         float sum = 0;
         for (int64_t e = 0; e < plan->problem.value_dim; e++)
             sum += *(const float *)(y + e * out->stride[3]) * *(const float *)(dy + e * dout->stride[3]);
-        plan->dnorm[row * tokens + t] = -sum / plan->norm[row * tokens + t];
+        plan->dnorm[row * tokens + t] = heed_scan_over_norm(-sum, plan->norm[row * tokens + t]);
     }
 }
 

@@ -147,7 +147,7 @@ static void normalise(const heed_scan_plan *plan, const heed_scan_tensors *t, in
 {
     const int64_t heads = plan->problem.heads, dim = plan->problem.value_dim, stride = t->out.stride[3];
     for (int64_t n = first; n < first + count; n++) {
-        const float factor = 1.0f / plan->norm[row * tokens + n];
+        const float factor = heed_scan_over_norm(1.0f, plan->norm[row * tokens + n]);
         float *to = heed_scan_at(&t->out, row / heads, row % heads, n);
         if (stride == sizeof(float))
             for (int64_t e = 0; e < dim; e++)

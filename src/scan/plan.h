@@ -105,6 +105,12 @@ static inline int64_t heed_scan_query_dim(const heed_scan_plan *plan)
     return plan->whole ? plan->problem.dim : plan->channels;
 }
 
+/* x / norm; 0 where nothing was written or asked for, as of rows that may see nothing. */
+static inline float heed_scan_over_norm(float x, float norm)
+{
+    return norm != 0.0f ? x / norm : 0.0f;
+}
+
 static inline size_t heed_scan_bytes_of(int64_t floats)
 {
     return (size_t)floats * sizeof(float);

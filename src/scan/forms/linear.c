@@ -4,7 +4,7 @@
  *     out_t = sum_{s<=t} (phi(q_t)·phi(k_s)) v_s / sum_{s<=t} phi(q_t)·phi(k_s)
  *
  * phi: elu(x) + 1, relu(x), or exp(x), all of them at least 0. Where all features of a query or of all keys
- * are 0 (relu), the output is not a number. Katharopoulos, Vyas, Pappas, Fleuret: Transformers are RNNs,
+ * are 0 (relu), the output is 0. Katharopoulos, Vyas, Pappas, Fleuret: Transformers are RNNs,
  * 2020.
  */
 #include "scan/forms/parts.h"
