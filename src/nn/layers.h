@@ -149,6 +149,8 @@ heed_variable heed_part_parameter(const heed_layer_call *call, const char *part,
                                   const int64_t *shape, heed_initial_kind kind, float size);
 /* [B, N, heads d] to [B, heads, N, d], and back. */
 heed_variable heed_part_heads(const heed_layer_call *call, heed_variable x, int64_t heads);
+/* The layer's input through a map of its own, as so many heads of the model's size. */
+heed_variable heed_part_projected(const heed_layer_call *call, const char *part, int64_t heads);
 heed_variable heed_part_merge(const heed_layer_call *call, heed_variable x);
 /* [N, N]: `open` where the key is seen, `closed` where it is later than the query (causal). */
 heed_variable heed_part_mask(const heed_layer_call *call, bool causal, float open, float closed);

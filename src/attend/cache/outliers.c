@@ -71,7 +71,7 @@ static float range_of(const float *row, const uint8_t *outlier, int64_t dim)
     return high > low ? high - low : 0.0f;
 }
 
-/* Marks all numbers of the keys that lie farthest from their mean. room: [dim] for the mean, then [count]. */
+/* Marks all numbers of the keys that lie farthest from their mean, for which there is room [dim]. */
 static void mark_whole_keys(const heed_form_state *form, const heed_page_state *page, float *mean,
                             uint8_t *outlier)
 {

@@ -162,14 +162,9 @@ static heed_variable make(const heed_layer_call *call)
             "layer=adore of %lld heads, %lld kv heads and %lld tokens: it needs as many kv heads as "
             "heads, and at most %d tokens",
             (long long)heads, (long long)model->kv_heads, (long long)n, MOST);
-    const heed_variable q = heed_part_rope(
-                            call,
-                            heed_part_heads(call, heed_part_map(call, "q_proj", call->x, heads * d), heads)),
-                        key = heed_part_rope(
-                            call,
-                            heed_part_heads(call, heed_part_map(call, "k_proj", call->x, heads * d), heads)),
-                        value =
-                            heed_part_heads(call, heed_part_map(call, "v_proj", call->x, heads * d), heads);
+    const heed_variable q = heed_part_rope(call, heed_part_projected(call, "q_proj", heads)),
+                        key = heed_part_rope(call, heed_part_projected(call, "k_proj", heads)),
+                        value = heed_part_projected(call, "v_proj", heads);
     const heed_variable scores = heed_nn_add(graph, heed_part_scores(call, q, key, 1 / sqrtf((float)d)),
                                              triangle(call, -INFINITY, 0, 0));
     heed_variable seen = scores;

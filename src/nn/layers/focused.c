@@ -118,10 +118,9 @@ static heed_variable make(const heed_layer_call *call)
             "shorter than a text, and as many kv heads as heads",
             (long long)others, (long long)local, (long long)n, (long long)model->batch, (long long)heads,
             (long long)model->kv_heads);
-    const heed_variable q = heed_part_heads(call, heed_part_map(call, "q_proj", call->x, heads * d), heads),
-                        key = heed_part_heads(call, heed_part_map(call, "k_proj", call->x, heads * d), heads),
-                        value =
-                            heed_part_heads(call, heed_part_map(call, "v_proj", call->x, heads * d), heads);
+    const heed_variable q = heed_part_projected(call, "q_proj", heads),
+                        key = heed_part_projected(call, "k_proj", heads),
+                        value = heed_part_projected(call, "v_proj", heads);
     const heed_variable keys[] = {remember(call, key, before, others),
                                   heed_nn_slice(graph, key, 2, before, local)},
                         values[] = {remember(call, value, before, others),

@@ -141,8 +141,8 @@ static heed_variable make(const heed_layer_call *call)
 {
     heed_graph *graph = call->graph;
     const heed_transformer *model = call->model;
-    const int64_t heads = model->heads, d = model->head_dim, n = model->context,
-                  block = heed_arg_int(call->form, BLOCK), slots = heed_arg_int(call->form, SLOTS),
+    const int64_t heads = model->heads, n = model->context, block = heed_arg_int(call->form, BLOCK),
+                  slots = heed_arg_int(call->form, SLOTS),
                   keep = (int64_t)(call->form->arg[KEEP].number * (double)slots);
     if (model->kv_heads != heads || keep < heed_arg_int(call->form, RECENT) || keep < 1 || keep >= slots)
         return heed_nn_fail(
@@ -150,14 +150,9 @@ static heed_variable make(const heed_layer_call *call)
             "layer=lococo: %lld of %lld slots stay as they are; it needs at least `recent` and one, "
             "fewer than all, and as many kv heads as heads",
             (long long)keep, (long long)slots);
-    const heed_variable q = heed_part_rope(
-                            call,
-                            heed_part_heads(call, heed_part_map(call, "q_proj", call->x, heads * d), heads)),
-                        key = heed_part_rope(
-                            call,
-                            heed_part_heads(call, heed_part_map(call, "k_proj", call->x, heads * d), heads)),
-                        value =
-                            heed_part_heads(call, heed_part_map(call, "v_proj", call->x, heads * d), heads);
+    const heed_variable q = heed_part_rope(call, heed_part_projected(call, "q_proj", heads)),
+                        key = heed_part_rope(call, heed_part_projected(call, "k_proj", heads)),
+                        value = heed_part_projected(call, "v_proj", heads);
     memory all = {.held = 0};
     heed_variable out = HEED_NO_VARIABLE;
     for (int64_t at = 0; at < n; at += block) {

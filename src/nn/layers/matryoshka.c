@@ -136,14 +136,9 @@ static heed_variable make(const heed_layer_call *call)
     if (heads > 16 && heads != groups)
         return heed_nn_fail(graph, HEED_UNSUPPORTED,
                             "layer=matryoshka: %lld heads share kv heads, 16 at most can", (long long)heads);
-    const heed_variable q = heed_part_rope(
-                            call,
-                            heed_part_heads(call, heed_part_map(call, "q_proj", call->x, heads * d), heads)),
-                        key = heed_part_rope(
-                            call, heed_part_heads(call, heed_part_map(call, "k_proj", call->x, groups * d),
-                                                  groups)),
-                        value =
-                            heed_part_heads(call, heed_part_map(call, "v_proj", call->x, groups * d), groups);
+    const heed_variable q = heed_part_rope(call, heed_part_projected(call, "q_proj", heads)),
+                        key = heed_part_rope(call, heed_part_projected(call, "k_proj", groups)),
+                        value = heed_part_projected(call, "v_proj", groups);
     const heed_variable of_keys = kept(call, "key_basis", KEYS),
                         of_values = kept(call, "value_basis", VALUES);
     const heed_variable weights = heed_part_weights(

@@ -46,6 +46,11 @@ heed_variable heed_part_heads(const heed_layer_call *call, heed_variable x, int6
     return heed_nn_transpose(call->graph, heed_nn_reshape(call->graph, x, 4, apart), (int[]){0, 2, 1, 3});
 }
 
+heed_variable heed_part_projected(const heed_layer_call *call, const char *part, int64_t heads)
+{
+    return heed_part_heads(call, heed_part_map(call, part, call->x, heads * call->model->head_dim), heads);
+}
+
 heed_variable heed_part_merge(const heed_layer_call *call, heed_variable x)
 {
     heed_graph *graph = call->graph;

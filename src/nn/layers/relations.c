@@ -36,9 +36,9 @@ static heed_variable make(const heed_layer_call *call)
     int32_t *place = offsets(n, max);
     if (!place)
         return heed_nn_fail(graph, HEED_NO_MEMORY, "no memory for offsets of %lld tokens", (long long)n);
-    const heed_variable q = heed_part_heads(call, heed_part_map(call, "q_proj", call->x, heads * d), heads),
-                        k = heed_part_heads(call, heed_part_map(call, "k_proj", call->x, heads * d), heads),
-                        v = heed_part_heads(call, heed_part_map(call, "v_proj", call->x, heads * d), heads);
+    const heed_variable q = heed_part_projected(call, "q_proj", heads),
+                        k = heed_part_projected(call, "k_proj", heads),
+                        v = heed_part_projected(call, "v_proj", heads);
     const heed_variable of_keys =
         heed_part_parameter(call, "key_offsets", 2, shape, HEED_INITIAL_NORMAL, model->deviation);
     const heed_variable of_values =

@@ -146,9 +146,9 @@ static heed_variable attend(const heed_layer_call *call, heed_variable m)
 {
     heed_graph *graph = call->graph;
     const int64_t heads = call->model->heads, d = call->model->head_dim, n = call->model->context;
-    const heed_variable q = heed_part_heads(call, heed_part_map(call, "q_proj", call->x, heads * d), heads),
-                        k = heed_part_heads(call, heed_part_map(call, "k_proj", call->x, heads * d), heads),
-                        v = heed_part_heads(call, heed_part_map(call, "v_proj", call->x, heads * d), heads);
+    const heed_variable q = heed_part_projected(call, "q_proj", heads),
+                        k = heed_part_projected(call, "k_proj", heads),
+                        v = heed_part_projected(call, "v_proj", heads);
     heed_variable w = heed_nn_softmax(graph, heed_part_scores(call, q, k, 1.0f / sqrtf((float)d)));
     if (m != HEED_NO_INPUT)
         w = heed_part_over_sum(
