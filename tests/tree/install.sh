@@ -30,7 +30,8 @@ read -ra static < <(pkg-config --libs --static heed | sed 's/-lheed\b/-l:libheed
 LD_LIBRARY_PATH=$libdir same by_pkg_config_shared
 same by_pkg_config_static
 ldd "$work/by_pkg_config_static" | grep libheed && { echo "the static example loads libheed"; exit 1; }
-LD_LIBRARY_PATH=$libdir ldd "$work/by_pkg_config_shared" | grep -q "libheed.so.*$libdir" ||
+LD_LIBRARY_PATH=$libdir ldd "$work/by_pkg_config_shared" >"$work/loaded" # not into a pipe, which grep would leave early
+grep -q "libheed.so.*$libdir" "$work/loaded" ||
     { echo "the shared example does not load the installed library"; exit 1; }
 
 "$cmake" -S "$source/tests/tree/package" -B "$work/package" -DCMAKE_C_COMPILER="$cc" -DCMAKE_PREFIX_PATH="$prefix" \
@@ -43,6 +44,6 @@ same package/by_find_package_static
 for page in share/man/man1/heed.1 share/bash-completion/completions/heed; do
     [ -s "$prefix/$page" ] || { echo "not installed: $page"; exit 1; }
 done
-(cd "$work" && "$prefix/bin/heed" recipe --list >list) # not into a pipe, which grep would leave early
+(cd "$work" && "$prefix/bin/heed" recipe --list >list)
 grep -q copy "$work/list" || { echo "recipes are not installed"; exit 1; }
 echo "program, page, completion and recipes are installed"
